@@ -1,0 +1,265 @@
+//! What crosses the kernel boundary. Integers only, explicit padding, sizes checked here.
+
+/// Changes whenever a struct of this module changes; the loader compares it with the object's.
+pub const VERSION: u32 = 1;
+
+/// An IPv6 address, or an IPv4 one as `::ffff:a.b.c.d`: four words as they stand in memory, that is
+/// in network byte order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Address(pub [u32; 4]);
+
+impl Address {
+    /// The v4-mapped form of an IPv4 address in network byte order.
+    #[inline(always)]
+    pub const fn v4(word: u32) -> Self {
+        Self([0, 0, 0xffff_u32.to_be(), word])
+    }
+
+    /// From the 16 bytes of an IPv6 address.
+    pub const fn from_octets(octets: [u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = octets;
+        Self([
+            u32::from_ne_bytes([a, b, c, d]),
+            u32::from_ne_bytes([e, f, g, h]),
+            u32::from_ne_bytes([i, j, k, l]),
+            u32::from_ne_bytes([m, n, o, p]),
+        ])
+    }
+
+    /// The 16 bytes of the IPv6 address.
+    pub const fn octets(self) -> [u8; 16] {
+        let [a, b, c, d] = [
+            self.0[0].to_ne_bytes(),
+            self.0[1].to_ne_bytes(),
+            self.0[2].to_ne_bytes(),
+            self.0[3].to_ne_bytes(),
+        ];
+        [
+            a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1],
+            d[2], d[3],
+        ]
+    }
+}
+
+/// The original tuple of a TCP connection: client → what it dialled. Ports in host byte order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// Client address.
+    pub src: Address,
+    /// Address dialled.
+    pub dst: Address,
+    /// Client port.
+    pub sport: u16,
+    /// Port dialled.
+    pub dport: u16,
+}
+
+impl Tuple {
+    /// The same connection seen from the other end.
+    #[inline(always)]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { src: self.dst, dst: self.src, sport: self.dport, dport: self.sport }
+    }
+
+    /// Its destination.
+    #[inline(always)]
+    pub const fn destination(self) -> Socket {
+        Socket { address: self.dst, port: self.dport, pad: 0 }
+    }
+
+    /// Its source.
+    #[inline(always)]
+    pub const fn source(self) -> Socket {
+        Socket { address: self.src, port: self.sport, pad: 0 }
+    }
+}
+
+/// An address and port.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Socket {
+    /// Address.
+    pub address: Address,
+    /// Port, host byte order.
+    pub port: u16,
+    /// Zero.
+    pub pad: u16,
+}
+
+/// Flags of [`Attempt::flags`].
+pub mod flag {
+    /// Conntrack shows a DNAT.
+    pub const DNAT: u16 = 1;
+    /// The conntrack entry is confirmed: it pins later SYNs of the tuple.
+    pub const CONFIRMED: u16 = 1 << 1;
+    /// The SYN used an entry that was not new, or one left by an unanswered SYN.
+    pub const STALE: u16 = 1 << 2;
+    /// Something about this attempt went up, so its answer must too.
+    pub const REPORTED: u16 = 1 << 3;
+    /// Its outcome is known to user space; kept because its entry pins.
+    pub const DECIDED: u16 = 1 << 4;
+    /// A SYN of it passed a device of this node.
+    pub const SENT: u16 = 1 << 5;
+}
+
+/// Value of `ATTEMPTS`: the unanswered attempt of a tuple.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// First SYN, `bpf_ktime_get_ns`.
+    pub first_ns: u64,
+    /// Last SYN.
+    pub last_ns: u64,
+    /// Where the last SYN went.
+    pub backend: Socket,
+    /// Initial sequence number.
+    pub isn: u32,
+    /// SYNs seen.
+    pub syns: u32,
+    /// See [`flag`].
+    pub flags: u16,
+    /// Payload of the SYN (TCP Fast Open): a RST acknowledges up to this much more.
+    pub payload: u16,
+}
+
+/// Value of `ANSWERED`: the last answered attempt of a tuple.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// When.
+    pub ns: u64,
+    /// Its initial sequence number.
+    pub isn: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// How many seconds [`Fresh`] tells apart.
+pub const FRESH_SLOTS: usize = 16;
+
+/// Value of `FRESH`: fresh SYNs NATed to one backend.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fresh {
+    /// The last one.
+    pub last_ns: u64,
+    /// Second of the monotonic clock that the count at the same index belongs to.
+    pub second: [u32; FRESH_SLOTS],
+    /// Fresh SYNs in that second.
+    pub count: [u32; FRESH_SLOTS],
+}
+
+/// Value of `COUNTERS` on one CPU: attempts to one original destination.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// SYNs of a new ISN.
+    pub attempts: u64,
+    /// Answered by SYN+ACK, or the client's socket became established.
+    pub answered: u64,
+    /// Answered by RST.
+    pub refused: u64,
+}
+
+/// What an [`Event`] says. Values are part of the ABI.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// RST answered the SYN.
+    Refused = 1,
+    /// SYN+ACK answered an attempt about which something had gone up.
+    Answered = 2,
+    /// A SYN was dropped; `code` is the reason's number.
+    Dropped = 3,
+    /// ICMP unreachable about the SYN; `code` is its code, `family` its version.
+    Icmp = 4,
+    /// The client's socket left `SYN_SENT` for CLOSE; `code` is `sk_err`.
+    Abandoned = 5,
+    /// Another ISN took over the tuple.
+    Superseded = 6,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::Refused,
+        Self::Answered,
+        Self::Dropped,
+        Self::Icmp,
+        Self::Abandoned,
+        Self::Superseded,
+    ];
+
+    /// The kind of that number, if there is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u32 == number)
+    }
+}
+
+/// A record of the ring buffer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// When, `bpf_ktime_get_ns`.
+    pub ns: u64,
+    /// `Abandoned`: when the socket entered `SYN_SENT`; 0 if not seen.
+    pub started_ns: u64,
+    /// The attempt as it stood; `syns` is 0 if none was known.
+    pub attempt: Attempt,
+    /// Original tuple.
+    pub tuple: Tuple,
+    /// A [`Kind`].
+    pub kind: u32,
+    /// See [`Kind`].
+    pub code: u32,
+    /// 4 or 6.
+    pub family: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// State of an `ENDPOINTS` entry. Any of them makes a SYN to it tracked.
+pub mod watched {
+    /// A backend: serving, leaving, or gone and not yet forgotten.
+    pub const ENDPOINT: u32 = 1;
+    /// A Service's own address and port.
+    pub const SERVICE: u32 = 2;
+}
+
+/// Indices of `STATS`.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stat {
+    /// Packets whose headers were read.
+    Read = 0,
+    /// Packets and sockets that concerned a tracked attempt.
+    Matched = 1,
+    /// Events submitted.
+    Submitted = 2,
+    /// Events lost: the ring buffer was full.
+    RingFull = 3,
+    /// Attempts not tracked: `ATTEMPTS` was full.
+    AttemptsFull = 4,
+    /// Attempts not counted: `COUNTERS` was full.
+    CountersFull = 5,
+    /// A guarded kernel read failed.
+    ReadFailed = 6,
+}
+
+impl Stat {
+    /// Their number.
+    pub const COUNT: u32 = 7;
+}
+
+const _: () = {
+    assert!(size_of::<Tuple>() == 36 && align_of::<Tuple>() == 4);
+    assert!(size_of::<Socket>() == 20 && align_of::<Socket>() == 4);
+    assert!(size_of::<Attempt>() == 48 && align_of::<Attempt>() == 8);
+    assert!(size_of::<Answered>() == 16);
+    assert!(size_of::<Fresh>() == 136);
+    assert!(size_of::<Counters>() == 24);
+    assert!(size_of::<Event>() == 120 && align_of::<Event>() == 8);
+};

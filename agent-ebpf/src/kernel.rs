@@ -1,0 +1,277 @@
+//! Guarded reads of kernel memory, at offsets that the loader resolved from BTF.
+
+use aya_ebpf::{
+    Global,
+    helpers::{bpf_get_current_task, generated::bpf_probe_read_kernel},
+};
+use rollrace_ebpf::{
+    abi::{Address, Socket, Stat, Tuple},
+    layout::{CT_WINDOW, SKB_WINDOW},
+};
+
+use crate::maps::count;
+
+macro_rules! globals {
+    ($($global:ident: $container:literal $member:literal $size:literal $conntrack:literal),+ $(,)?) => {
+        $(
+            #[doc = concat!("Offset of `", $container, ".", $member, "`.")]
+            #[unsafe(no_mangle)]
+            static $global: Global<u32> = Global::new(0);
+        )+
+    };
+}
+
+rollrace_ebpf::kernel_fields!(globals);
+
+/// Where the first read of an skb begins.
+#[unsafe(no_mangle)]
+static SKB_BASE: Global<u32> = Global::new(0);
+/// Where the read of a conntrack entry begins.
+#[unsafe(no_mangle)]
+static CT_BASE: Global<u32> = Global::new(0);
+/// Distance of the two directions in `nf_conn.tuplehash`.
+#[unsafe(no_mangle)]
+static CT_STRIDE: Global<u32> = Global::new(0);
+/// 0 while conntrack is not there.
+#[unsafe(no_mangle)]
+static HAS_CONNTRACK: Global<u32> = Global::new(0);
+/// `struct net *` of the agent's own namespace.
+#[unsafe(no_mangle)]
+static OWN_NET: Global<u64> = Global::new(0);
+
+/// Whether a `struct net *` is the agent's own.
+#[inline(always)]
+pub fn is_own(net: u64) -> bool {
+    net == OWN_NET.load()
+}
+
+/// Reads `size_of::<T>()` bytes; a failure is counted.
+#[inline(always)]
+fn read<T: Copy>(base: u64, offset: u32) -> Option<T> {
+    let mut value = core::mem::MaybeUninit::<T>::uninit();
+    let from = base.wrapping_add(u64::from(offset));
+    // SAFETY: the helper checks the source address itself, and fills the destination or fails.
+    let result = unsafe {
+        bpf_probe_read_kernel(value.as_mut_ptr().cast(), size_of::<T>() as u32, from as *const _)
+    };
+    if result == 0 {
+        // SAFETY: filled by the helper; T is plain integers.
+        Some(unsafe { value.assume_init() })
+    } else {
+        count(Stat::ReadFailed);
+        None
+    }
+}
+
+/// Reads into a place that is there already.
+#[inline(always)]
+fn read_into<T: Copy>(base: u64, into: &mut T) -> Option<()> {
+    // SAFETY: as in `read`.
+    let result = unsafe {
+        bpf_probe_read_kernel(
+            core::ptr::from_mut(into).cast(),
+            size_of::<T>() as u32,
+            base as *const _,
+        )
+    };
+    if result == 0 {
+        Some(())
+    } else {
+        count(Stat::ReadFailed);
+        None
+    }
+}
+
+/// A value at a constant, naturally aligned place of a window.
+#[inline(always)]
+fn at<T: Copy>(window: *const u64, offset: u32) -> T {
+    // SAFETY: the loader refuses offsets outside the window, and the verifier checks them again:
+    // they are constants to it.
+    unsafe { window.cast::<u8>().add(offset as usize).cast::<T>().read() }
+}
+
+/// What the first read of an skb yields.
+pub struct Skb {
+    address: u64,
+    nfct: u64,
+    head: u64,
+    network: u16,
+    /// `skb->protocol`, network byte order.
+    pub protocol: u16,
+}
+
+impl Skb {
+    /// The first read.
+    #[inline(always)]
+    pub fn read(address: u64) -> Option<Self> {
+        let window: [u64; SKB_WINDOW / 8] = read(address, SKB_BASE.load())?;
+        let window = window.as_ptr();
+        Some(Self {
+            address,
+            nfct: at(window, SKB_NFCT.load()),
+            head: at(window, SKB_HEAD.load()),
+            network: at(window, SKB_NETWORK.load()),
+            protocol: at(window, SKB_PROTOCOL.load()),
+        })
+    }
+
+    /// Reads headers from the network header on.
+    #[inline(always)]
+    pub fn headers<T: Copy>(&self, offset: u32, into: &mut T) -> Option<()> {
+        read_into(self.head + u64::from(self.network) + u64::from(offset), into)
+    }
+
+    /// Its conntrack entry's address; 0 if it has none.
+    #[inline(always)]
+    pub fn entry(&self) -> u64 {
+        if HAS_CONNTRACK.load() == 0 { 0 } else { self.nfct & !7 }
+    }
+
+    /// `enum ip_conntrack_info`: 3 and above are replies, 2 is NEW.
+    #[inline(always)]
+    pub fn ctinfo(&self) -> u64 {
+        self.nfct & 7
+    }
+
+    /// `struct net *` of its device; else of its socket; else of its route. 0 if none is there.
+    #[inline(always)]
+    pub fn net(&self) -> u64 {
+        let device: u64 = read(self.address, SKB_DEV.load()).unwrap_or(0);
+        if device != 0 {
+            return read(device, DEV_NET.load()).unwrap_or(0);
+        }
+        let socket: u64 = read(self.address, SKB_SK.load()).unwrap_or(0);
+        if socket != 0 {
+            return read(socket, SKC_NET.load()).unwrap_or(0);
+        }
+        // The lowest bit is SKB_DST_NOREF.
+        let route = read::<u64>(self.address, SKB_DST.load()).unwrap_or(0) & !1;
+        if route == 0 {
+            return 0;
+        }
+        let device: u64 = read(route, DST_DEV.load()).unwrap_or(0);
+        if device == 0 { 0 } else { read(device, DEV_NET.load()).unwrap_or(0) }
+    }
+}
+
+/// A conntrack entry, read into the scratch.
+pub struct Entry<'a> {
+    window: &'a [u64; CT_WINDOW / 8],
+}
+
+/// `IPS_CONFIRMED` of `enum ip_conntrack_status`.
+const IPS_CONFIRMED: u64 = 1 << 3;
+/// `AF_INET`.
+const AF_INET: u16 = 2;
+
+impl<'a> Entry<'a> {
+    /// Reads the entry at `address`.
+    #[inline(always)]
+    pub fn read(address: u64, window: &'a mut [u64; CT_WINDOW / 8]) -> Option<Self> {
+        read_into(address + u64::from(CT_BASE.load()), window)?;
+        Some(Self { window })
+    }
+
+    /// `struct net *` it belongs to.
+    #[inline(always)]
+    pub fn net(&self) -> u64 {
+        at(self.window.as_ptr(), CT_NET.load())
+    }
+
+    /// `IPS_CONFIRMED`: it is in the table.
+    #[inline(always)]
+    pub fn confirmed(&self) -> bool {
+        at::<u64>(self.window.as_ptr(), CT_STATUS.load()) & IPS_CONFIRMED != 0
+    }
+
+    /// Original tuple: client → what it dialled.
+    #[inline(always)]
+    pub fn original(&self, into: &mut Tuple) {
+        tuple(self.window.as_ptr(), CT_TUPLES.load() + CT_TUPLE.load(), into);
+    }
+
+    /// The reply tuple's source: the backend.
+    #[inline(always)]
+    pub fn backend(&self, into: &mut Socket) {
+        let window = self.window.as_ptr();
+        let offset = CT_TUPLES.load() + CT_TUPLE.load() + CT_STRIDE.load();
+        let v4 = at::<u16>(window, offset + TUPLE_L3NUM.load()) == AF_INET;
+        address(window, offset + TUPLE_SRC.load(), v4, &mut into.address);
+        into.port = u16::from_be(at(window, offset + TUPLE_SPORT.load()));
+        into.pad = 0;
+    }
+}
+
+/// A `struct nf_conntrack_tuple` within a window.
+#[inline(always)]
+fn tuple(window: *const u64, offset: u32, into: &mut Tuple) {
+    let v4 = at::<u16>(window, offset + TUPLE_L3NUM.load()) == AF_INET;
+    address(window, offset + TUPLE_SRC.load(), v4, &mut into.src);
+    address(window, offset + TUPLE_DST.load(), v4, &mut into.dst);
+    into.sport = u16::from_be(at(window, offset + TUPLE_SPORT.load()));
+    into.dport = u16::from_be(at(window, offset + TUPLE_DPORT.load()));
+}
+
+#[inline(always)]
+fn address(window: *const u64, offset: u32, v4: bool, into: &mut Address) {
+    *into = if v4 {
+        Address::v4(at(window, offset))
+    } else {
+        Address([at(window, offset), at(window, offset + 4), at(window, offset + 8), at(window, offset + 12)])
+    };
+}
+
+/// A client's TCP socket; its tuple goes to the scratch.
+pub struct Sock {
+    /// `struct net *`.
+    pub net: u64,
+    /// `snd_una`.
+    pub snd_una: u32,
+    /// `sk_err`.
+    pub error: u32,
+    /// 4 or 6.
+    pub family: u32,
+}
+
+/// `IPPROTO_TCP`; MPTCP (262) fires the same tracepoint.
+const IPPROTO_TCP: u16 = 6;
+
+/// Whether a socket is TCP.
+#[inline(always)]
+pub fn is_tcp(sk: u64) -> bool {
+    read::<u16>(sk, SK_PROTOCOL.load()) == Some(IPPROTO_TCP)
+}
+
+impl Sock {
+    /// Reads a TCP socket. The port is `inet_sport`: `skc_num` is 0 by the time of CLOSE.
+    #[inline(always)]
+    pub fn read(sk: u64, tuple: &mut Tuple) -> Option<Self> {
+        let family: u16 = read(sk, SKC_FAMILY.load())?;
+        if family == AF_INET {
+            tuple.src = Address::v4(read(sk, SKC_RCV_SADDR.load())?);
+            tuple.dst = Address::v4(read(sk, SKC_DADDR.load())?);
+        } else {
+            tuple.src = Address(read(sk, SKC_V6_RCV_SADDR.load())?);
+            tuple.dst = Address(read(sk, SKC_V6_DADDR.load())?);
+        }
+        tuple.sport = u16::from_be(read(sk, INET_SPORT.load())?);
+        tuple.dport = u16::from_be(read(sk, SKC_DPORT.load())?);
+        Some(Self {
+            net: read(sk, SKC_NET.load())?,
+            snd_una: read(sk, TCP_SND_UNA.load())?,
+            error: read(sk, SK_ERR.load())?,
+            family: if family == AF_INET { 4 } else { 6 },
+        })
+    }
+}
+
+/// `struct net *` of the task that runs this program.
+#[inline(always)]
+pub fn current_net() -> u64 {
+    // SAFETY: a helper without arguments.
+    let task = unsafe { bpf_get_current_task() };
+    let proxy: u64 = read(task, TASK_NSPROXY.load()).unwrap_or(0);
+    if proxy == 0 { 0 } else { read(proxy, NSPROXY_NET.load()).unwrap_or(0) }
+}
+
+const _: () = assert!(SKB_WINDOW % 8 == 0 && CT_WINDOW % 8 == 0);

@@ -1,0 +1,13 @@
+//! The part of rollrace's kernel side that also compiles on the host.
+//!
+//! # Layout
+//! - [`abi`]: what crosses the kernel boundary: map keys and values, events, counters
+//! - [`packet`]: pure reading of IP, TCP and ICMP headers
+//! - [`layout`]: which kernel struct fields the programs read; their offsets come from BTF
+//!
+//! The programs themselves (`src/main.rs`, feature `bpf`) build for a BPF target only.
+#![cfg_attr(not(test), no_std)]
+
+pub mod abi;
+pub mod layout;
+pub mod packet;

@@ -1,0 +1,24 @@
+//! The eBPF programs: three raw tracepoints and one program that tells where the agent lives.
+//!
+//! # Layout
+//! - `kernel`: guarded reads of kernel memory at offsets resolved from BTF
+//! - `maps`: the maps, and the counters of what was lost
+//! - `attempts`: what each sighting does to an attempt; shared by the hooks
+//! - `programs/`: one file a hook
+#![no_std]
+#![no_main]
+
+mod attempts;
+mod kernel;
+mod maps;
+mod programs;
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// `bpf_probe_read_kernel` is a GPL-only helper.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 4] = *b"GPL\0";

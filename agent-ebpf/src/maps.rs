@@ -1,0 +1,144 @@
+//! The maps. Sizes are defaults: the loader sets them from the agent's flags.
+
+use aya_ebpf::{
+    Global,
+    bindings::BPF_F_NO_PREALLOC,
+    macros::map,
+    maps::{HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
+};
+use rollrace_ebpf::{
+    abi::{self, Answered, Attempt, Counters, Event, Fresh, Socket, Stat, Tuple},
+    layout::CT_WINDOW,
+    packet::{HEADERS, ICMP_HEADERS},
+};
+
+use crate::attempts::{Head, Syn};
+
+/// The ABI this object was built with.
+#[unsafe(no_mangle)]
+static ABI_VERSION: Global<u32> = Global::new(abi::VERSION);
+
+/// Unanswered attempts, by original tuple: from the SYN until its conntrack entry has expired.
+#[map]
+pub static ATTEMPTS: HashMap<Tuple, Attempt> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
+/// The last answered attempt of a tuple: a late drop of its SYN is no news.
+#[map]
+pub static ANSWERED: LruHashMap<Tuple, Answered> = LruHashMap::with_max_entries(16_384, 0);
+
+/// Fresh SYNs by backend.
+#[map]
+pub static FRESH: LruHashMap<Socket, Fresh> = LruHashMap::with_max_entries(8_192, 0);
+
+/// Backends and Services worth watching, written by the agent.
+#[map]
+pub static ENDPOINTS: HashMap<Socket, u32> = HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
+
+/// Addresses of this node and of its pods: a connection without DNAT is theirs to account for.
+#[map]
+pub static LOCAL_PODS: HashMap<abi::Address, u32> = HashMap::with_max_entries(4_096, BPF_F_NO_PREALLOC);
+
+/// Attempts by what was dialled: the denominators.
+#[map]
+pub static COUNTERS: PerCpuHashMap<Socket, Counters> =
+    PerCpuHashMap::with_max_entries(16_384, BPF_F_NO_PREALLOC);
+
+/// When a socket entered `SYN_SENT`, by its address.
+#[map]
+pub static STARTS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(16_384, 0);
+
+/// Events for the agent.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// What was seen and what was lost.
+#[map]
+static STATS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Stat::COUNT, 0);
+
+/// Where the agent lives: `struct net *`, filled in by `whoami`.
+#[map]
+pub static WHERE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// Room for what does not fit on the stack of 512 bytes.
+pub struct Scratch {
+    /// Headers of the packet.
+    pub headers: [u8; HEADERS],
+    /// An ICMP message.
+    pub icmp: [u8; ICMP_HEADERS],
+    /// A conntrack entry.
+    pub entry: [u64; CT_WINDOW / 8],
+    /// The SYN at hand.
+    pub syn: Syn,
+    /// The original tuple at hand.
+    pub tuple: Tuple,
+    /// A backend's first value.
+    pub fresh: Fresh,
+}
+
+#[map]
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(3, 0);
+
+/// Whose scratch it is: a softirq's program may interrupt another's, but never itself (the kernel
+/// skips such a run and counts it as `recursion_misses`).
+#[repr(u32)]
+pub enum Hook {
+    /// `net_dev_queue`
+    Queue = 0,
+    /// `kfree_skb`
+    Free = 1,
+    /// `inet_sock_set_state`
+    Socket = 2,
+}
+
+/// This CPU's scratch of a program.
+#[inline(always)]
+pub fn scratch(hook: Hook) -> Option<&'static mut Scratch> {
+    // SAFETY: an entry of its own for each program and CPU, so nothing else holds it meanwhile.
+    SCRATCH.get_ptr_mut(hook as u32).map(|entry| unsafe { &mut *entry })
+}
+
+/// Counts one.
+#[inline(always)]
+pub fn count(stat: Stat) {
+    if let Some(value) = STATS.get_ptr_mut(stat as u32) {
+        // SAFETY: a per-CPU value, aligned, not null.
+        unsafe { *value += 1 };
+    }
+}
+
+/// Submits an event about an attempt, written in place; a full ring is counted.
+#[inline(never)]
+pub fn submit(head: &Head, tuple: &Tuple, attempt: &Attempt) {
+    let Some(mut entry) = EVENTS.reserve::<Event>(0) else {
+        return count(Stat::RingFull);
+    };
+    let event = entry.as_mut_ptr();
+    // SAFETY: the reservation is of an Event's size and alignment; every field is written.
+    unsafe {
+        (*event).ns = head.ns;
+        (*event).started_ns = head.started_ns;
+        (*event).attempt = *attempt;
+        (*event).tuple = *tuple;
+        (*event).kind = head.kind;
+        (*event).code = head.code;
+        (*event).family = head.family;
+        (*event).pad = 0;
+    }
+    entry.submit(0);
+    count(Stat::Submitted);
+}
+
+/// Adds to the counters of an original destination.
+#[inline(always)]
+pub fn counters(original: &Socket, add: impl Fn(&mut Counters)) {
+    if let Some(value) = COUNTERS.get_ptr_mut(original) {
+        // SAFETY: a per-CPU value, aligned, not null.
+        add(unsafe { &mut *value });
+        return;
+    }
+    let mut first = Counters::default();
+    add(&mut first);
+    if COUNTERS.insert(original, first, 0).is_err() {
+        count(Stat::CountersFull);
+    }
+}

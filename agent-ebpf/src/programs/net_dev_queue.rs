@@ -1,0 +1,76 @@
+//! Each packet that leaves a device: SYNs after DNAT, answers after their way back through it.
+
+use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use rollrace_ebpf::{
+    abi::Stat,
+    packet::{self, ETH_P_IP, ETH_P_IPV6, Next, tcp, unreachable},
+};
+
+use super::seen;
+use crate::{
+    attempts,
+    kernel::{Entry, Skb, is_own},
+    maps::{Hook, Scratch, count, scratch},
+};
+
+/// `TRACE_EVENT net_dev_queue`: `TP_PROTO(struct sk_buff *skb)`, all versions.
+#[raw_tracepoint(tracepoint = "net_dev_queue")]
+fn net_dev_queue(ctx: RawTracePointContext) -> i32 {
+    let skb: u64 = ctx.arg(0);
+    queued(skb);
+    0
+}
+
+#[inline(always)]
+fn queued(skb: u64) -> Option<()> {
+    let skb = Skb::read(skb)?;
+    let v6 = match skb.protocol {
+        ETH_P_IP => false,
+        ETH_P_IPV6 => true,
+        _ => return None,
+    };
+    let scratch = scratch(Hook::Queue)?;
+    skb.headers(0, &mut scratch.headers)?;
+    match packet::next(&scratch.headers, v6) {
+        Next::Other => None,
+        Next::Icmp(offset) => icmp(&skb, scratch, offset, v6),
+        Next::Tcp(offset) => {
+            let segment = seen::tcp(&skb, scratch, offset)?;
+            let flags = segment.flags;
+            if flags & (tcp::SYN | tcp::RST) == 0 {
+                return None;
+            }
+            if flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN {
+                seen::syn(&skb, scratch, &segment, offset, v6, None);
+                return None;
+            }
+            seen::answer_to(&skb, scratch, &segment, v6)?;
+            let tuple = &scratch.tuple;
+            let family = if v6 { 6 } else { 4 };
+            if flags & tcp::RST != 0 {
+                attempts::reset(tuple, segment.ack, family);
+            } else {
+                attempts::answered(tuple, segment.ack.wrapping_sub(1), family);
+            }
+            None
+        }
+    }
+}
+
+/// ICMP unreachable: conntrack relates it to the connection it is about.
+#[inline(always)]
+fn icmp(skb: &Skb, scratch: &mut Scratch, offset: u32, v6: bool) -> Option<()> {
+    skb.headers(offset, &mut scratch.icmp)?;
+    let (code, seq) = unreachable(&scratch.icmp, v6, &mut scratch.tuple)?;
+    count(Stat::Read);
+    let address = skb.entry();
+    if address == 0 {
+        is_own(skb.net()).then_some(())?;
+    } else {
+        let entry = Entry::read(address, &mut scratch.entry)?;
+        is_own(entry.net()).then_some(())?;
+        entry.original(&mut scratch.tuple);
+    }
+    attempts::unreachable(&scratch.tuple, seq, code, if v6 { 6 } else { 4 });
+    None
+}

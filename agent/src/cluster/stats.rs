@@ -1,0 +1,233 @@
+//! What the cluster side can tell about itself: for status, metrics and the log.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use serde::Serialize;
+
+use super::object::Complaint;
+
+/// Names a closed set of things once, for labels and the log.
+macro_rules! labels {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        pub enum $name {
+            $($(#[$vmeta])* #[serde(rename = $text)] $variant),+
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The label.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text),+
+                }
+            }
+        }
+    };
+}
+
+labels! {
+    /// A watch, or a group of alike watches.
+    WatchName {
+        /// All `EndpointSlice`s.
+        EndpointSlices = "endpointslices",
+        /// All Services.
+        Services = "services",
+        /// The pods of this node.
+        Pods = "pods",
+        /// Workloads that are followed.
+        Workloads = "workloads",
+        /// Their `ReplicaSet`s.
+        ReplicaSets = "replicasets",
+        /// Their pods, on any node.
+        FollowedPods = "followed_pods",
+        /// Controller revisions of followed `StatefulSet`s and `DaemonSet`s.
+        ControllerRevisions = "controllerrevisions",
+    }
+}
+
+labels! {
+    /// Why a watch had to be begun again.
+    Restart {
+        /// The version it would have gone on from is too old: everything was listed anew.
+        Gone410 = "gone_410",
+        /// The version is from the server's future (it was restored from a backup): listed anew.
+        Ahead = "version_ahead",
+        /// The server closed it, as it does every few minutes.
+        Closed = "closed",
+        /// Nothing came for longer than the server's own timeout.
+        Silent = "silent",
+        /// The server does not stream lists: listed in pages from now on.
+        NoStreaming = "no_streaming_list",
+        /// The server forbids it (403), or does not know who asks (401).
+        Denied = "denied",
+        /// Anything else: the server cannot be reached, or fails.
+        Error = "error",
+    }
+}
+
+/// How a watch stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WatchState {
+    /// Has not listed everything yet.
+    #[default]
+    Starting,
+    /// Has listed everything and is told of changes.
+    Synced,
+    /// Was synced, and has lost the server.
+    Lost,
+    /// The server forbids it.
+    Denied,
+}
+
+/// One watch as seen at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WatchSnapshot {
+    /// How it stands.
+    pub state: WatchState,
+    /// Restarts by reason; every reason is there, 0 included.
+    pub restarts: BTreeMap<Restart, u64>,
+    /// The last error, with verb and resource.
+    pub last_error: Option<String>,
+    /// Objects received, listed and changed.
+    pub objects: u64,
+}
+
+#[derive(Debug, Default)]
+struct WatchCell {
+    objects: AtomicU64,
+    rest: Mutex<WatchSnapshot>,
+}
+
+/// Everything at a moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ClusterSnapshot {
+    /// Each watch.
+    pub watches: BTreeMap<WatchName, WatchSnapshot>,
+    /// Whether the three watches that never end have all caught up.
+    pub synced: bool,
+    /// Objects, or parts of them, that made no sense, by kind.
+    pub skipped: BTreeMap<&'static str, u64>,
+    /// The last such complaint.
+    pub last_complaint: Option<String>,
+    /// Requests by (resource, HTTP code); code 0: no answer.
+    pub requests: BTreeMap<(String, u16), u64>,
+    /// Workloads followed now.
+    pub followed: usize,
+    /// Workloads that were not followed for want of room.
+    pub follow_refused: u64,
+    /// Owner look-ups that were dropped because too many were waiting.
+    pub resolve_dropped: u64,
+    /// Owner look-ups answered from the cache.
+    pub resolve_cached: u64,
+}
+
+/// Shared by the tasks that write it and by metrics and status, which read it.
+#[derive(Debug, Default)]
+pub struct ClusterStats {
+    watches: [WatchCell; WatchName::ALL.len()],
+    synced: AtomicUsize,
+    skipped: Mutex<(BTreeMap<&'static str, u64>, Option<String>)>,
+    requests: Mutex<BTreeMap<(String, u16), u64>>,
+    pub(super) followed: AtomicUsize,
+    pub(super) follow_refused: AtomicU64,
+    pub(super) resolve_dropped: AtomicU64,
+    pub(super) resolve_cached: AtomicU64,
+}
+
+impl ClusterStats {
+    /// A consistent enough copy: each part is, the whole need not be.
+    pub fn snapshot(&self) -> ClusterSnapshot {
+        let (skipped, last_complaint) = lock(&self.skipped).clone();
+        ClusterSnapshot {
+            watches: WatchName::ALL.iter().map(|name| (*name, self.watch(*name))).collect(),
+            synced: self.synced.load(Relaxed) != 0,
+            skipped,
+            last_complaint,
+            requests: lock(&self.requests).clone(),
+            followed: self.followed.load(Relaxed),
+            follow_refused: self.follow_refused.load(Relaxed),
+            resolve_dropped: self.resolve_dropped.load(Relaxed),
+            resolve_cached: self.resolve_cached.load(Relaxed),
+        }
+    }
+
+    /// One watch.
+    pub fn watch(&self, name: WatchName) -> WatchSnapshot {
+        let cell = &self.watches[name as usize];
+        let mut snapshot = lock(&cell.rest).clone();
+        snapshot.objects = cell.objects.load(Relaxed);
+        for reason in Restart::ALL {
+            snapshot.restarts.entry(*reason).or_insert(0);
+        }
+        snapshot
+    }
+
+    pub(super) fn received(&self, name: WatchName) {
+        self.watches[name as usize].objects.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn restarted(&self, name: WatchName, reason: Restart, error: Option<&str>) {
+        let mut watch = lock(&self.watches[name as usize].rest);
+        *watch.restarts.entry(reason).or_insert(0) += 1;
+        if let Some(error) = error {
+            watch.last_error = Some(error.to_owned());
+        }
+    }
+
+    pub(super) fn set_state(&self, name: WatchName, state: WatchState) {
+        lock(&self.watches[name as usize].rest).state = state;
+    }
+
+    pub(super) fn set_synced(&self, synced: bool) {
+        self.synced.store(usize::from(synced), Relaxed);
+    }
+
+    pub(super) fn requested(&self, resource: &str, code: u16) {
+        let mut requests = lock(&self.requests);
+        *requests.entry((resource.to_owned(), code)).or_insert(0) += 1;
+    }
+
+    /// Counts what made no sense and says it: the first of each kind loudly, the rest for those who
+    /// look.
+    pub(super) fn complain(&self, complaints: &[Complaint]) {
+        for complaint in complaints {
+            let first = {
+                let mut skipped = lock(&self.skipped);
+                skipped.1 = Some(complaint.to_string());
+                let count = skipped.0.entry(complaint.kind).or_insert(0);
+                *count += 1;
+                *count == 1
+            };
+            if first {
+                tracing::warn!(kind = complaint.kind, object = %complaint.object,
+                    "left out of an object that makes no sense: {} (further ones of this kind are \
+                     counted only)", complaint.what);
+            } else {
+                tracing::debug!(kind = complaint.kind, object = %complaint.object, "{}", complaint.what);
+            }
+        }
+    }
+}
+
+/// A poisoned lock still guards counters that are good enough to read.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One watch's own handle on the stats.
+#[derive(Clone, Debug)]
+pub(super) struct WatchStats {
+    pub(super) name: WatchName,
+    pub(super) all: Arc<ClusterStats>,
+}

@@ -1,0 +1,151 @@
+//! Everything that can happen to the engine, as data: what a recording consists of.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{
+    Clock, Mono, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, Sighting, SliceFacts,
+    WorkloadFacts, WorkloadKey,
+};
+
+/// One input with the time at which the agent received it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Input {
+    /// Receipt, on the monotonic clock.
+    pub at: Mono,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "input", content = "content")]
+pub enum What {
+    /// Time passed; also compares the two clocks.
+    Tick(Clock),
+    /// The probes saw something.
+    Saw(Sighting),
+    /// The kernel's count of fresh SYNs to an endpoint.
+    Fresh(FreshSyns),
+    /// The kernel's counts for one dialled address.
+    Attempts(AttemptCounts),
+    /// Kernel events or map entries were lost: every count from here on is a lower bound.
+    Lost(u64),
+    /// The API server said something.
+    Cluster(ClusterChange),
+}
+
+/// Fresh SYNs to one backend: NATed to it by a fresh decision, whatever the outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreshSyns {
+    /// Backend.
+    pub endpoint: SocketAddr,
+    /// The last one.
+    pub last: Mono,
+    /// Counts by second of the monotonic clock, the last 16 seconds that had any.
+    pub by_second: Vec<(u64, u32)>,
+}
+
+/// Cumulative counts of attempts to one original destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptCounts {
+    /// What clients dialled.
+    pub original: SocketAddr,
+    /// Attempts (SYNs of a new ISN).
+    pub attempts: u64,
+    /// Of these, answered by SYN+ACK.
+    pub answered: u64,
+    /// Of these, answered by RST.
+    pub refused: u64,
+}
+
+/// A change of the cluster's state as the watches deliver it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "change", content = "object")]
+pub enum ClusterChange {
+    /// A slice exists with this content.
+    Slice(Arc<SliceFacts>),
+    /// A slice is gone.
+    SliceGone {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Arc<str>,
+    },
+    /// A list of all slices was completed: those it lacks are gone.
+    SlicesListed(Vec<(Arc<str>, Arc<str>)>),
+    /// A Service exists with this content.
+    Service(Arc<ServiceFacts>),
+    /// A Service is gone.
+    ServiceGone {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Arc<str>,
+    },
+    /// A list of all Services was completed: those it lacks are gone.
+    ServicesListed(Vec<(Arc<str>, Arc<str>)>),
+    /// A pod of this node, or of a followed workload, exists with this content.
+    Pod(Arc<PodFacts>),
+    /// A pod is gone; its last content.
+    PodGone(Arc<PodFacts>),
+    /// A list of this node's pods was completed: those of this node it lacks (by UID) are gone.
+    NodePodsListed(Vec<Arc<str>>),
+    /// A `ReplicaSet` exists with this content.
+    ReplicaSet(Arc<ReplicaSetFacts>),
+    /// A `ReplicaSet` is gone.
+    ReplicaSetGone(Arc<ReplicaSetFacts>),
+    /// A workload exists with this content.
+    Workload(Arc<WorkloadFacts>),
+    /// A workload is gone.
+    WorkloadGone(Arc<WorkloadFacts>),
+    /// The answer to [`Request::Resolve`]: who owns the pod.
+    Owner {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Pod name.
+        pod: Arc<str>,
+        /// Pod UID as asked for.
+        uid: Arc<str>,
+        /// Its controller owner; `None` if it cannot be found, or none can be told apart.
+        owner: Option<ObjectRef>,
+        /// How it was found, or why not: for the evidence.
+        how: String,
+    },
+    /// Whether every watch has caught up; while not, verdicts wait.
+    Synced(bool),
+}
+
+/// What the engine asks the API server for; answers come back as [`ClusterChange`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "request")]
+pub enum Request {
+    /// Who owns this pod? Through the pod while it exists, else through the `ReplicaSet` (or
+    /// `StatefulSet`, `DaemonSet`) that its name was made from. The `ReplicaSet` and the workload
+    /// are delivered too.
+    Resolve {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Pod name.
+        pod: Arc<str>,
+        /// Pod UID.
+        uid: Arc<str>,
+    },
+    /// Watch this workload, its `ReplicaSet`s and its pods until told otherwise.
+    Follow {
+        /// The workload.
+        workload: WorkloadKey,
+        /// API version of its kind, e.g. `apps/v1`.
+        api_version: Arc<str>,
+        /// Version from which its pods are watched, so that a deletion that came after it is seen
+        /// though the pod is already gone.
+        since: Arc<str>,
+    },
+    /// Follow it no longer.
+    Unfollow {
+        /// The workload.
+        workload: WorkloadKey,
+    },
+}

@@ -1,0 +1,18 @@
+//! The words of the domain as types: what the kernel saw, what the API server said, what follows.
+//!
+//! Nothing here does I/O or asks for the time.
+
+mod attempt;
+mod facts;
+mod rollout;
+mod time;
+mod verdict;
+
+pub use attempt::{Answer, Attempt, AttemptKey, Drop, Sighting};
+pub use facts::{
+    Endpoint, EndpointConditions, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, ServicePort,
+    SliceFacts, SlicePort, WorkloadFacts, WorkloadStatus,
+};
+pub use rollout::{Convergence, Revision, Rollout, RolloutId, WorkloadKey};
+pub use time::{Clock, Mono, Wall};
+pub use verdict::{Cause, Class, Failure, Phase, Side};

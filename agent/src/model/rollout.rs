@@ -1,0 +1,123 @@
+//! A rollout: one workload's way from one pod template to the next.
+
+use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Class, Mono, Wall};
+
+/// A workload's identity.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct WorkloadKey {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Arc<str>,
+}
+
+/// Identity of a rollout: workload UID, target template hash, and the how-manieth time that the
+/// template became current while this agent watched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct RolloutId {
+    /// UID of the workload.
+    pub workload_uid: Arc<str>,
+    /// Template hash or controller revision it goes to.
+    pub target: Arc<str>,
+    /// 1 for the first time, 2 when it was rolled back to, and so on.
+    pub ordinal: u32,
+}
+
+impl fmt::Display for RolloutId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.workload_uid, self.target, self.ordinal)
+    }
+}
+
+impl From<RolloutId> for String {
+    fn from(id: RolloutId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for RolloutId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let mut parts = text.splitn(3, '/');
+        match (parts.next(), parts.next(), parts.next().and_then(|n| n.parse().ok())) {
+            (Some(uid), Some(target), Some(ordinal)) => {
+                Ok(Self { workload_uid: uid.into(), target: target.into(), ordinal })
+            }
+            _ => Err(format!("{text:?} is not a rollout id (workload-uid/target-hash/ordinal)")),
+        }
+    }
+}
+
+/// One revision of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revision {
+    /// Its number when first observed (a rollback renumbers); `None` if it has none.
+    pub revision: Option<u64>,
+    /// Template hash or controller revision.
+    pub hash: Arc<str>,
+    /// Images of the template's containers.
+    pub images: Vec<Arc<str>>,
+}
+
+/// A rollout and what it did to this node's connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rollout {
+    /// Identity.
+    pub id: RolloutId,
+    /// Whose.
+    pub workload: WorkloadKey,
+    /// Where it came from; `None` for a workload's first one, or if nothing older was seen.
+    pub from: Option<Revision>,
+    /// Where it goes.
+    pub to: Revision,
+    /// When it was first observed.
+    pub started: Mono,
+    /// When `kubectl rollout status` would have returned; `None` while it runs.
+    pub completed: Option<Mono>,
+    /// A later rollout of the workload began before this one was complete.
+    pub superseded: bool,
+    /// When the last pod of an older revision was gone.
+    pub last_old_pod_gone: Option<Mono>,
+    /// Failures on this node, by class.
+    pub failures: BTreeMap<Class, u64>,
+    /// Of those, begun after completion.
+    pub failures_after: u64,
+    /// First and last failure's first SYN.
+    pub first_failure: Option<Mono>,
+    /// See `first_failure`.
+    pub last_failure: Option<Mono>,
+    /// Pods leaving by it, and how long this node's proxy still chose them.
+    pub convergence: Vec<Convergence>,
+}
+
+/// How long after a pod's deletion this node still sent fresh connections to it.
+///
+/// A lower bound: with little traffic the last fresh SYN comes early, so it goes with the count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Convergence {
+    /// Backend.
+    pub endpoint: SocketAddr,
+    /// Pod name.
+    pub pod: Arc<str>,
+    /// Deletion (`deletionTimestamp` − grace): the true time is up to `precision` later.
+    pub deleted: Wall,
+    /// How much later than `deleted` the deletion may have been: 1 s, or less where the
+    /// termination was seen earlier than that.
+    pub precision_nanos: u64,
+    /// Last fresh SYN NATed to it, answered or not. `None`: not one was seen after the deletion.
+    pub last_fresh_syn: Option<Mono>,
+    /// From the deletion to the last fresh SYN.
+    pub nanos: Option<u64>,
+    /// Fresh SYNs seen after the deletion.
+    pub fresh_syns_after: u64,
+}

@@ -1,0 +1,130 @@
+//! What became of an attempt, and who is to blame.
+
+use std::{fmt, net::SocketAddr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Mono, RolloutId, WorkloadKey};
+
+macro_rules! names {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$vmeta])* #[serde(rename = $text)] $variant),+
+        }
+
+        impl $name {
+            /// All of them, in the order of their definition.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The one name it has in metrics, API, CLI and page.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text),+
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+names! {
+    /// How a connection failed: the closed set of classes.
+    Class {
+        /// The SYN was answered by a RST.
+        Refused = "refused",
+        /// The SYN was not answered.
+        Timeout = "timeout",
+        /// The SYN was dropped for want of a route or neighbour, or answered by ICMP unreachable.
+        Unreachable = "unreachable",
+        /// The Service had no usable endpoint and the proxy's rule rejected the SYN.
+        Rejected = "rejected",
+    }
+}
+
+names! {
+    /// Why the endpoint left, or did not answer.
+    Cause {
+        /// A rollout.
+        Rollout = "rollout",
+        /// A pod of the current revision was removed and the replica count fell.
+        ScaleDown = "scale_down",
+        /// A pod was deleted and no count fell.
+        Deleted = "deleted",
+        /// The pod has a true `DisruptionTarget` condition.
+        Eviction = "eviction",
+        /// A container of the pod restarted.
+        Restart = "restart",
+        /// Evidence is missing, or two causes fit alike.
+        Unknown = "unknown",
+    }
+}
+
+names! {
+    /// Which side of the rollout failed.
+    Side {
+        /// A pod of a revision that is not current, removed by its controller.
+        Old = "old",
+        /// A pod of the current revision that had not answered anybody yet.
+        New = "new",
+    }
+}
+
+names! {
+    /// Where in the rollout the attempt began.
+    Phase {
+        /// Its first SYN came before completion.
+        During = "during",
+        /// Its first SYN came after completion.
+        After = "after",
+        /// The cause is no rollout.
+        None = "none",
+    }
+}
+
+/// One failed connection with its verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// How it failed.
+    pub class: Class,
+    /// Client's address and port.
+    pub client: SocketAddr,
+    /// What it dialled.
+    pub original: SocketAddr,
+    /// Where its last SYN went.
+    pub backend: Option<SocketAddr>,
+    /// Initial sequence number.
+    pub isn: u32,
+    /// Begin of the attempt: `connect()` where it was seen, else the first SYN.
+    pub first_syn: Mono,
+    /// SYNs seen.
+    pub syns: u32,
+    /// When its outcome was known.
+    pub ended: Mono,
+    /// When the verdict was reached.
+    pub decided: Mono,
+    /// Namespace of the Service or pod; empty if unknown.
+    pub namespace: Arc<str>,
+    /// Service dialled; empty if unknown.
+    pub service: Arc<str>,
+    /// Pod behind the backend; empty if unknown.
+    pub pod: Arc<str>,
+    /// Its workload, if known.
+    pub workload: Option<WorkloadKey>,
+    /// Why.
+    pub cause: Cause,
+    /// Side of the rollout.
+    pub side: Option<Side>,
+    /// Phase of the rollout.
+    pub phase: Phase,
+    /// The rollout, if that is the cause.
+    pub rollout: Option<RolloutId>,
+    /// The chain of evidence, in words.
+    pub evidence: Vec<String>,
+}

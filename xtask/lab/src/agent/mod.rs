@@ -1,0 +1,199 @@
+//! The rollrace agents of a lab, one real process a node, and what they report.
+
+pub mod report;
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
+use tokio::process::Child;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::report::{Failures, Rollouts, Status};
+use crate::net::{HttpAnswer, Namespace, NodeAddresses, http_get};
+
+/// Port of `/metrics`, `/livez`, `/readyz`.
+const METRICS_PORT: u16 = 9465;
+/// Port of `/api/v1`.
+const API_PORT: u16 = 9466;
+/// An agent is ready within this time, or the run fails.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Evidence is in by then: the attempt deadline (10 s), the wait for evidence (30 s), slack.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// The agent's promise after SIGTERM.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+/// Pause between two looks at an agent's state, which offers no event to wait for.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// An agent process.
+#[derive(Debug)]
+pub struct Agent {
+    node: String,
+    address: SocketAddr,
+    api: SocketAddr,
+    child: Child,
+    log: PathBuf,
+}
+
+/// Everything that an agent says at the end of a run.
+#[derive(Debug, Clone)]
+pub struct AgentReport {
+    /// Its node.
+    pub node: String,
+    /// Its last status.
+    pub status: Status,
+    /// The failures it has decided.
+    pub failures: Failures,
+    /// The rollouts it has seen.
+    pub rollouts: Rollouts,
+}
+
+impl Agent {
+    /// Starts the agent of a node inside the node's namespace.
+    pub fn start(
+        binary: &Path,
+        node: &NodeAddresses,
+        namespace: &Namespace,
+        server: &str,
+        out: &Path,
+    ) -> Result<Self> {
+        let name = &node.name;
+        let kubeconfig = out.join(format!("kubeconfig-{name}.yaml"));
+        std::fs::write(&kubeconfig, kubeconfig_text(server, &format!("rollrace-agent-{name}")))
+            .with_context(|| format!("write {}", kubeconfig.display()))?;
+        let log = out.join(format!("agent-{name}.log"));
+        let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let address = SocketAddr::new(node.address.into(), METRICS_PORT);
+        let api = SocketAddr::new(node.address.into(), API_PORT);
+        let program = binary.to_str().context("the agent's path is not UTF-8")?;
+        let child = namespace
+            .command(program)
+            .arg("agent")
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .args(["--node-name", name])
+            .args(["--listen", &address.to_string()])
+            .args(["--api-listen", &api.to_string()])
+            .arg("--record")
+            .arg(out.join(format!("agent-{name}.record.jsonl")))
+            .args(["--log-format", "json"])
+            .stdin(std::process::Stdio::null())
+            .stdout(output.try_clone().context("duplicate the log's descriptor")?)
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start the agent {program}: give its path with --agent"))?;
+        Ok(Self { node: name.clone(), address, api, child, log })
+    }
+
+    /// Waits for `/readyz`.
+    pub async fn ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        let mut last = String::from("no answer");
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().context("look at the agent")? {
+                bail!("the agent of {} ended ({status}): see {}", self.node, self.log.display());
+            }
+            match http_get(self.address, "/readyz").await {
+                Ok(answer) if answer.status == 200 => return Ok(()),
+                Ok(answer) => last = format!("{} {}", answer.status, answer.body.trim()),
+                Err(error) => last = format!("{error:#}"),
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        bail!(
+            "the agent of {} is not ready after {READY_WITHIN:?} ({last}): see {}",
+            self.node,
+            self.log.display()
+        )
+    }
+
+    /// Waits until nothing is pending or undecided; false when that takes too long.
+    pub async fn settled(&self) -> Result<bool> {
+        let deadline = Instant::now() + SETTLED_WITHIN;
+        while Instant::now() < deadline {
+            let (status, _): (Status, String) = self.get("/api/v1/status").await?;
+            if status.pending_attempts == 0 && status.undecided_failures == 0 {
+                return Ok(true);
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(false)
+    }
+
+    /// Reads everything the agent has to say, and keeps the raw answers in the out directory.
+    pub async fn report(&self, out: &Path) -> Result<AgentReport> {
+        let (status, status_text) = self.get("/api/v1/status").await?;
+        let (failures, failures_text) = self.get("/api/v1/failures").await?;
+        let (rollouts, rollouts_text) = self.get("/api/v1/rollouts").await?;
+        let metrics = self.ask(self.address, "/metrics").await?.body;
+        for (what, text) in [
+            ("status.json", status_text),
+            ("failures.json", failures_text),
+            ("rollouts.json", rollouts_text),
+            ("metrics.txt", metrics),
+        ] {
+            let path = out.join(format!("agent-{}.{what}", self.node));
+            std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        }
+        Ok(AgentReport { node: self.node.clone(), status, failures, rollouts })
+    }
+
+    /// SIGTERM, and the proof that the agent keeps its promise to be gone in time.
+    pub async fn stop(mut self) -> Result<()> {
+        let id = self.child.id().with_context(|| format!("the agent of {} is gone", self.node))?;
+        kill(Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::SIGTERM)
+            .with_context(|| format!("send SIGTERM to the agent of {}", self.node))?;
+        match timeout(GONE_WITHIN, self.child.wait()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => bail!(
+                "the agent of {} ended with {status} after SIGTERM: see {}",
+                self.node,
+                self.log.display()
+            ),
+            Ok(Err(error)) => Err(error).context("wait for the agent"),
+            Err(_) => bail!("the agent of {} still runs {GONE_WITHIN:?} after SIGTERM", self.node),
+        }
+    }
+
+    async fn ask(&self, address: SocketAddr, path: &str) -> Result<HttpAnswer> {
+        let answer = timeout(Duration::from_secs(10), http_get(address, path))
+            .await
+            .with_context(|| format!("the agent of {} does not answer {path}", self.node))??;
+        if answer.status != 200 {
+            bail!(
+                "the agent of {} answered {path} with {}: {}",
+                self.node,
+                answer.status,
+                answer.body.trim()
+            );
+        }
+        Ok(answer)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<(T, String)> {
+        let body = self.ask(self.api, path).await?.body;
+        let parsed = serde_json::from_str(&body)
+            .with_context(|| format!("read {path} of the agent of {}", self.node))?;
+        Ok((parsed, body))
+    }
+}
+
+fn kubeconfig_text(server: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         clusters:\n\
+         - name: lab\n  cluster:\n    server: {server}\n\
+         users:\n\
+         - name: {user}\n  user:\n    token: {user}\n\
+         contexts:\n\
+         - name: lab\n  context:\n    cluster: lab\n    user: {user}\n\
+         current-context: lab\n"
+    )
+}

@@ -1,0 +1,177 @@
+//! The client: threads that make one request after the other and note each failure.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::connection::{Connection, Trouble, now};
+use super::failure::{ClientClass, Failure, Line, Phase, Summary};
+use crate::cli::{ClientArgs, Mode};
+
+/// Pause after a failure, so that a Service without endpoints does not use all ports up.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(10);
+
+/// Makes the load to its end.
+pub fn run(args: &ClientArgs) -> Result<ExitCode> {
+    let log = File::create(&args.log)
+        .with_context(|| format!("create the client's log {}", args.log.display()))?;
+    let load = Load {
+        args,
+        timeout: Duration::from_secs_f64(args.timeout),
+        until: Instant::now() + Duration::from_secs(args.seconds),
+        shared: Mutex::new(Shared { log, summary: Summary::default() }),
+    };
+    load.note(&Line::Started { at: now() })?;
+    thread::scope(|scope| -> Result<()> {
+        let threads: Vec<_> =
+            (0..args.threads).map(|_| scope.spawn(|| load.requests())).collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            thread::park_timeout(Duration::from_secs(1));
+            load.note_progress()?;
+        }
+        for thread in threads {
+            match thread.join() {
+                Ok(end) => end?,
+                Err(_) => anyhow::bail!("a client thread panicked"),
+            }
+        }
+        Ok(())
+    })?;
+    let summary = load.lock().summary.clone();
+    load.note(&Line::Summary(summary))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Load<'a> {
+    args: &'a ClientArgs,
+    timeout: Duration,
+    until: Instant,
+    shared: Mutex<Shared>,
+}
+
+struct Shared {
+    log: File,
+    summary: Summary,
+}
+
+/// What the server answers with.
+#[derive(Deserialize)]
+struct Body {
+    pod: String,
+    application: String,
+}
+
+impl Load<'_> {
+    fn requests(&self) -> Result<()> {
+        let mut connection: Option<Connection> = None;
+        while Instant::now() < self.until {
+            let outcome = self.request(&mut connection);
+            if self.args.mode == Mode::Fresh || outcome.is_err() {
+                connection = None;
+            }
+            match outcome {
+                Ok(pod) => self.count_answer(pod),
+                Err(failure) => {
+                    self.count_failure(*failure)?;
+                    thread::sleep(PAUSE_AFTER_FAILURE);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One request, on the connection there is or on a new one; the pod that answered.
+    fn request(&self, kept: &mut Option<Connection>) -> Result<String, Box<Failure>> {
+        let target = self.args.target;
+        let deadline = Instant::now() + self.timeout;
+        let start = now();
+        let (connection, reused) = match kept {
+            Some(connection) => (connection, true),
+            None => match Connection::open(target, deadline) {
+                Ok(connection) => (kept.insert(connection), false),
+                Err(failed) => {
+                    return Err(Box::new(Failure {
+                        start: failed.started,
+                        connect_start: failed.started,
+                        end: now(),
+                        phase: failed.trouble.phase,
+                        class: failed.trouble.class,
+                        error: failed.trouble.error,
+                        errno: failed.trouble.errno,
+                        local: failed.local,
+                        reused: false,
+                        pod: None,
+                    }));
+                }
+            },
+        };
+        let connect_start = connection.started;
+        let local = connection.local;
+        let failure = |trouble: Trouble, pod: Option<String>| {
+            Box::new(Failure {
+                start: if reused { start } else { connect_start },
+                connect_start,
+                end: now(),
+                phase: trouble.phase,
+                class: trouble.class,
+                error: trouble.error,
+                errno: trouble.errno,
+                local,
+                reused,
+                pod,
+            })
+        };
+        let answer = connection.request(target, deadline).map_err(|t| failure(t, None))?;
+        let close = answer.close;
+        let wrong = |error: String, class| Trouble { phase: Phase::Request, class, error, errno: None };
+        let body: Body = serde_json::from_slice(&answer.body).map_err(|error| {
+            failure(wrong(format!("an unreadable answer: {error}"), ClientClass::Other), None)
+        })?;
+        if body.application != self.args.application {
+            let error = format!("answered by the application {}", body.application);
+            return Err(failure(wrong(error, ClientClass::Misdelivered), Some(body.pod)));
+        }
+        if close {
+            *kept = None;
+        }
+        Ok(body.pod)
+    }
+
+    fn count_answer(&self, pod: String) {
+        let mut shared = self.lock();
+        shared.summary.requests += 1;
+        *shared.summary.answered.entry(pod).or_default() += 1;
+    }
+
+    fn count_failure(&self, failure: Failure) -> Result<()> {
+        {
+            let summary = &mut self.lock().summary;
+            summary.requests += 1;
+            summary.failed += 1;
+            let by_class: &mut BTreeMap<String, u64> = &mut summary.by_class;
+            *by_class.entry(failure.class.name().to_owned()).or_default() += 1;
+        }
+        self.note(&Line::Failure(failure))
+    }
+
+    fn note_progress(&self) -> Result<()> {
+        let summary = self.lock().summary.clone();
+        self.note(&Line::Progress { requests: summary.requests, failed: summary.failed })
+    }
+
+    fn note(&self, line: &Line) -> Result<()> {
+        let text = serde_json::to_string(line).context("encode a line of the client's log")?;
+        writeln!(self.lock().log, "{text}").context("write the client's log")
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

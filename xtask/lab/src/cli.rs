@@ -1,0 +1,234 @@
+//! The command line of `rollrace-lab`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::setup::Setup;
+
+/// A Kubernetes cluster on one machine: rolls a Deployment out under load and compares what the
+/// clients suffered with what the rollrace agents reported.
+#[derive(Debug, Parser)]
+#[command(name = "rollrace-lab", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// One rollout under load, compared connection by connection
+    Run(Box<RunArgs>),
+    /// The setups `readiness` and `prestop` one after the other, and a table
+    Demo(DemoArgs),
+    /// The server that runs in the pods
+    #[command(hide = true)]
+    Server(ServerArgs),
+    /// The client that makes the load
+    #[command(hide = true)]
+    Client(ClientArgs),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  A rollout of pods that exit at SIGTERM, a connection for each request:
+    rollrace-lab run --setup readiness --mode fresh --seconds 50
+
+  The same with the proxies 3 s behind, nftables rules, and a JSON object as the last line:
+    rollrace-lab run --setup readiness --mode fresh --seconds 50 \\
+        --proxy-watch-delay 3000 --proxy nftables --json
+
+  The lab alone, without agents:
+    rollrace-lab run --setup prestop --mode keepalive --seconds 30 --no-agent
+
+Exit code: 0 when the two sides agree (missed, extra, misattributed and doubles are all 0),
+1 when they do not, 70 when the lab itself failed. Needs root (or CAP_SYS_ADMIN and CAP_NET_ADMIN).";
+
+/// Options of `run`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// How the pods of the Deployment begin and end
+    #[arg(long, value_enum)]
+    pub setup: Setup,
+    /// How the clients use connections
+    #[arg(long, value_enum)]
+    pub mode: Mode,
+    /// How long the clients make requests, in seconds
+    #[arg(long, value_name = "N")]
+    pub seconds: u64,
+    /// When the rollout starts, in seconds after the clients
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rollout_after: u64,
+    /// Replicas of the Deployment
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub replicas: i32,
+    /// Threads of each client
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub threads: usize,
+    /// A client's timeout for connecting and for a whole request, in seconds
+    #[arg(long, value_name = "S", default_value_t = 3.0)]
+    pub client_timeout: f64,
+    /// Nodes of the cluster
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub nodes: u8,
+    /// A node whose pods hang on a bridge instead of point-to-point links, e.g. n2; repeatable
+    #[arg(long, value_name = "NODE")]
+    pub bridge_node: Vec<String>,
+    /// How much later the agents see each watch event, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub agent_watch_delay: u64,
+    /// How much later the proxies see each watch event, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub proxy_watch_delay: u64,
+    /// How long a proxy takes before it programs a change, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub proxy_program_delay: u64,
+    /// From a container's exit to the removal of its pod's network, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 200)]
+    pub teardown_delay: u64,
+    /// What the proxies program
+    #[arg(long, value_enum, default_value_t = ProxyMode::Iptables)]
+    pub proxy: ProxyMode,
+    /// Print the result as one JSON object, as the last line
+    #[arg(long)]
+    pub json: bool,
+    /// Directory for logs and results [default: a fresh one under target/lab]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The rollrace binary [default: the `rollrace` beside this one]
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<PathBuf>,
+    /// Run no agents: the clients' side only
+    #[arg(long, conflicts_with = "agent")]
+    pub no_agent: bool,
+    /// This process is already the first one of the lab's own namespaces
+    #[arg(long, hide = true)]
+    pub inside: bool,
+}
+
+impl RunArgs {
+    /// A client's timeout.
+    pub fn client_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.client_timeout)
+    }
+}
+
+/// Options of `demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoArgs {
+    /// How long the clients make requests in each of the two runs, in seconds
+    #[arg(long, value_name = "N", default_value_t = 25)]
+    pub seconds: u64,
+    /// Directory for logs and results [default: a fresh one under target/lab]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The rollrace binary [default: the `rollrace` beside this one]
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<PathBuf>,
+}
+
+/// How a client uses connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// A connection for each request
+    Fresh,
+    /// One connection a thread, used again and again
+    Keepalive,
+}
+
+impl Mode {
+    /// The name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Keepalive => "keepalive",
+        }
+    }
+}
+
+/// What a proxy programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProxyMode {
+    /// iptables rules
+    Iptables,
+    /// an nftables table
+    Nftables,
+}
+
+impl ProxyMode {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
+        }
+    }
+}
+
+/// What the server does at SIGTERM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnSigterm {
+    /// Exit at once
+    Exit,
+    /// Stop accepting, finish what was begun with `Connection: close`, exit
+    Drain,
+    /// Nothing, as a PID 1 without a handler
+    Ignore,
+}
+
+/// Options of `server`.
+#[derive(Debug, Clone, Args)]
+pub struct ServerArgs {
+    /// Port to listen on
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+    /// From the start to listening, in milliseconds
+    #[arg(long, default_value_t = 2000)]
+    pub listen_after: u64,
+    /// How long a request takes, in milliseconds
+    #[arg(long, default_value_t = 50)]
+    pub request_time: u64,
+    /// What to do at SIGTERM
+    #[arg(long, value_enum, default_value_t = OnSigterm::Exit)]
+    pub on_sigterm: OnSigterm,
+    /// The pod's name, told in each answer
+    #[arg(long, env = "HOSTNAME")]
+    pub pod: String,
+    /// The application, told in each answer: a client can tell a wrong one by it
+    #[arg(long, env = "APP")]
+    pub application: String,
+}
+
+/// Options of `client`.
+#[derive(Debug, Clone, Args)]
+pub struct ClientArgs {
+    /// Where to send the requests
+    #[arg(long)]
+    pub target: SocketAddr,
+    /// The application that must answer
+    #[arg(long)]
+    pub application: String,
+    /// How to use connections
+    #[arg(long, value_enum)]
+    pub mode: Mode,
+    /// Threads, each in a loop of its own
+    #[arg(long)]
+    pub threads: usize,
+    /// How long to make requests, in seconds
+    #[arg(long)]
+    pub seconds: u64,
+    /// Timeout for connecting and for a whole request, in seconds
+    #[arg(long)]
+    pub timeout: f64,
+    /// File for one JSON line per failed request, and a summary as the last line
+    #[arg(long)]
+    pub log: PathBuf,
+    /// Source address, when the node has several
+    #[arg(long)]
+    pub bind: Option<IpAddr>,
+}

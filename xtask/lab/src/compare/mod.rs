@@ -1,0 +1,173 @@
+//! The clients' truth against the agents' reports, connection by connection. Pure.
+
+pub mod attribution;
+pub mod convergence;
+mod kind;
+mod matching;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::agent::report;
+use crate::app::failure::{Failure, Phase};
+use attribution::Expectation;
+pub use kind::{AGENT_KINDS, is_compared};
+
+/// A failed request of a client.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Truth {
+    /// The client's name.
+    pub client: String,
+    /// The node it runs on.
+    pub node: String,
+    /// Its own record.
+    #[serde(flatten)]
+    pub failure: Failure,
+}
+
+/// A failure that an agent reported.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reported {
+    /// The agent's node.
+    pub node: String,
+    /// Its own words.
+    #[serde(flatten)]
+    pub failure: report::Failure,
+}
+
+/// Something that is not as it should be, with what a person needs to find out why.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "difference", rename_all = "snake_case")]
+pub enum Difference {
+    /// A client's failure that no agent reported.
+    Missed {
+        /// The client's record.
+        truth: Truth,
+        /// Reports of the same client port within some seconds, of whatever class and time.
+        near: Vec<Reported>,
+    },
+    /// A report without a client's failure.
+    Extra {
+        /// The report.
+        reported: Reported,
+        /// Failures of the same client port within some seconds.
+        near: Vec<Truth>,
+    },
+    /// A failure that was found, but blamed on something else.
+    Misattributed {
+        /// The client's record.
+        truth: Truth,
+        /// The report.
+        reported: Reported,
+        /// What is wrong with it.
+        why: Vec<String>,
+    },
+    /// A connection that was reported more than once.
+    Double {
+        /// The first report.
+        first: Reported,
+        /// Another one.
+        again: Reported,
+    },
+}
+
+/// The outcome, in numbers and in full.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Comparison {
+    /// The clients' failures of the compared classes.
+    pub truth: BTreeMap<String, u64>,
+    /// The agents' failures of the compared classes, doubles left out.
+    pub agent: BTreeMap<String, u64>,
+    /// Client failures that no agent reported, by the client's class.
+    pub missed: BTreeMap<String, u64>,
+    /// Reports without a client failure, by the agent's class.
+    pub extra: BTreeMap<String, u64>,
+    /// Failures blamed on something else.
+    pub misattributed: u64,
+    /// Connections reported more than once.
+    pub doubles: u64,
+    /// Failures of classes that are not compared: `client:CLASS` and `agent:CLASS`.
+    pub not_compared: BTreeMap<String, u64>,
+    /// Each difference, in full.
+    #[serde(skip)]
+    pub differences: Vec<Difference>,
+}
+
+impl Comparison {
+    /// Both sides say the same, and blame the same.
+    pub fn agrees(&self) -> bool {
+        self.differences.is_empty()
+    }
+}
+
+/// Compares the two sets.
+pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -> Comparison {
+    let mut outcome = Comparison::default();
+    let (reported, doubles) = matching::without_doubles(reported);
+    outcome.doubles = count(doubles.len());
+    outcome.differences.extend(doubles);
+
+    let mut compared_truth = Vec::new();
+    for record in truth {
+        let class = record.failure.class;
+        // A connect that got no port sent no SYN: there is nothing for an agent to see.
+        let sent = record.failure.phase == Phase::Connect && record.failure.local.port() != 0;
+        if is_compared(class) && sent {
+            add(&mut outcome.truth, class.name());
+            compared_truth.push(record);
+        } else {
+            add(&mut outcome.not_compared, &format!("client:{}", class.name()));
+        }
+    }
+    let mut compared_reports = Vec::new();
+    for report in reported {
+        if kind::client_kinds(&report.failure.class).iter().any(|class| is_compared(*class)) {
+            add(&mut outcome.agent, &report.failure.class);
+            compared_reports.push(report);
+        } else {
+            add(&mut outcome.not_compared, &format!("agent:{}", report.failure.class));
+        }
+    }
+
+    let matched = matching::pair(&compared_truth, &compared_reports);
+    for (truth, reported) in matched.pairs {
+        let why = expected.objections(&reported.failure, &reported.node);
+        if !why.is_empty() {
+            outcome.misattributed += 1;
+            outcome.differences.push(Difference::Misattributed {
+                truth: truth.clone(),
+                reported: reported.clone(),
+                why,
+            });
+        }
+    }
+    for record in matched.missed {
+        add(&mut outcome.missed, record.failure.class.name());
+        let near = compared_reports.iter().filter(|r| matching::is_near(record, r));
+        outcome.differences.push(Difference::Missed {
+            truth: record.clone(),
+            near: near.map(|r| (*r).clone()).collect(),
+        });
+    }
+    for report in matched.extra {
+        add(&mut outcome.extra, &report.failure.class);
+        let near = truth.iter().filter(|t| matching::is_near(t, report));
+        outcome.differences.push(Difference::Extra {
+            reported: report.clone(),
+            near: near.cloned().collect(),
+        });
+    }
+    outcome
+}
+
+/// One more of a class.
+pub fn add(counts: &mut BTreeMap<String, u64>, class: &str) {
+    *counts.entry(class.to_owned()).or_default() += 1;
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}

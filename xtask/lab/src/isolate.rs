@@ -1,0 +1,108 @@
+//! Isolation by construction: a lab lives in pid, mount and network namespaces of its own.
+//!
+//! The command that a person started (outside) only starts itself again as PID 1 of a new pid
+//! namespace (inside) and waits. When the outside process ends, however it ends, the kernel kills
+//! that PID 1 (`PR_SET_PDEATHSIG`, and a pipe for the moment before it), and with it every process of the lab; the network namespaces,
+//! links and rules have no other holder and go too. Nothing is ever made outside, so there is
+//! nothing to clean up, and several labs can run at once.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::Signal;
+
+use crate::cli::RunArgs;
+
+/// Starts the lab inside new namespaces and waits for it.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "the lab makes network namespaces: run it as root, or with sudo"
+    );
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => fresh_out_dir(args.setup.name())?,
+    };
+    // The write end stays here, open as long as this process lives.
+    let (lifeline, _held) = std::io::pipe().context("make the lifeline pipe")?;
+    let status = first_process(args, &out)?
+        .stdin(lifeline)
+        .status()
+        .context("start the lab's first process")?;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(70))),
+        (None, signal) => bail!("the lab's first process was ended by signal {signal:?}"),
+    }
+}
+
+/// The command that runs the lab as PID 1 of a new pid namespace. The next child of this process
+/// is that PID 1, so a process can do this once only.
+fn first_process(args: &RunArgs, out: &Path) -> Result<Command> {
+    fs::create_dir_all(out).with_context(|| format!("create the directory {}", out.display()))?;
+    let out = fs::canonicalize(out)
+        .with_context(|| format!("resolve the directory {}", out.display()))?;
+    let mut command = Command::new("/proc/self/exe");
+    command.args(std::env::args_os().skip(1)).arg("--inside");
+    if args.out.is_none() {
+        command.arg("--out").arg(&out);
+    }
+    unshare(CloneFlags::CLONE_NEWPID)
+        .context("make a pid namespace (needs root or CAP_SYS_ADMIN)")?;
+    // SAFETY: prctl is async-signal-safe and touches no memory of the parent.
+    unsafe {
+        command.pre_exec(|| {
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+            Ok(())
+        });
+    }
+    Ok(command)
+}
+
+/// Ends this process when the outside one is gone: the lifeline is its standard input. It covers
+/// the moment before `PR_SET_PDEATHSIG` is in force.
+fn hold_lifeline() {
+    std::thread::spawn(|| {
+        let mut byte = [0_u8; 1];
+        while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
+        std::process::exit(70);
+    });
+}
+
+/// Completes the isolation from within: called first by PID 1, while it has a single thread.
+pub fn complete() -> Result<()> {
+    ensure!(
+        std::process::id() == 1,
+        "`--inside` is for the lab's own first process: run without it"
+    );
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
+        .context("make a mount and a network namespace")?;
+    let nothing: Option<&str> = None;
+    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)
+        .context("make the mounts private")?;
+    // A fresh /proc for the new pid namespace; the old one shows the wrong processes.
+    if let Err(error) = umount2("/proc", MntFlags::MNT_DETACH) {
+        tracing::debug!(%error, "the old /proc stays below the new one");
+    }
+    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), nothing)
+        .context("mount a fresh /proc")?;
+    // The named network namespaces, and the lock of iptables, live in /run.
+    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), nothing)
+        .context("mount a private /run")?;
+    fs::create_dir("/run/netns").context("create /run/netns")?;
+    hold_lifeline();
+    Ok(())
+}
+
+/// A directory of its own for each run: `target/lab/<time>-<name>-<pid>`.
+pub fn fresh_out_dir(name: &str) -> Result<PathBuf> {
+    let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let out = Path::new("target/lab").join(format!("{now}-{name}-{}", std::process::id()));
+    fs::create_dir_all(&out).with_context(|| format!("create the directory {}", out.display()))?;
+    Ok(out)
+}

@@ -1,0 +1,56 @@
+//! `rollrace-lab`: a Kubernetes cluster on one machine, made of network namespaces.
+//!
+//! A lab has nodes and pods (network namespaces), a control plane that speaks the real
+//! list/watch protocol, the kernel's own iptables or nftables as the proxy's rules, real server
+//! and client processes, and one rollrace agent a node. It rolls a Deployment out under load and
+//! compares, connection by connection, what the clients suffered with what the agents reported.
+//!
+//! # Layout
+//! - [`cli`]: the command line
+//! - [`isolate`]: new pid, mount and network namespaces, so that nothing outlives a run
+//! - [`net`]: network namespaces, the fabric that joins the nodes, a small HTTP GET
+//! - [`node`]: a node: its namespace, its pods' links, the thread that kubelet and proxy run on
+//! - [`kubelet`], [`proxy`]: stand-ins for the two node components that race each other
+//! - [`api`], [`controllers`]: the control plane
+//! - [`app`]: the server and the client that run in pods
+//! - [`setup`]: the pod setups of the reference experiment
+//! - [`journal`]: what happened and when; the truth for convergence
+//! - [`agent`]: the rollrace agents and what they report
+//! - [`compare`]: truth against reports; pure
+//! - [`run`]: one run from the first link to the last line; [`demo`]: two of them and a table
+
+mod agent;
+mod api;
+mod app;
+mod cli;
+mod compare;
+mod controllers;
+mod demo;
+mod isolate;
+mod journal;
+mod kubelet;
+mod net;
+mod node;
+mod proxy;
+mod run;
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) if args.inside => run::inside(&args),
+        Command::Run(args) => isolate::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Server(args) => app::server::run(&args),
+        Command::Client(args) => app::client::run(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("rollrace-lab: {error:#}");
+        ExitCode::from(70)
+    })
+}

@@ -1,0 +1,173 @@
+//! kube-proxy's nftables mode: the text of `nft -f -`, one transaction.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use super::ServicePort;
+use crate::net::CLUSTER_CIDR;
+
+/// The table with the chains and maps that stay.
+pub const BASE: &str = "\
+table ip kube-proxy {
+    set cluster-ips { type ipv4_addr; }
+    map no-endpoint-services { type ipv4_addr . inet_proto . inet_service : verdict; }
+    map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; }
+
+    chain mark-for-masquerade { mark set mark or 0x4000; }
+    chain masquerading {
+        mark and 0x4000 == 0 return
+        mark set mark xor 0x4000
+        masquerade fully-random
+    }
+    chain reject-chain { reject; }
+    chain services { ip daddr . meta l4proto . th dport vmap @service-ips; }
+    chain service-endpoints-check {
+        ip daddr . meta l4proto . th dport vmap @no-endpoint-services
+    }
+    chain cluster-ips-check { ip daddr @cluster-ips reject; }
+
+    chain filter-input {
+        type filter hook input priority -110; policy accept;
+        ct state new jump service-endpoints-check
+    }
+    chain filter-forward {
+        type filter hook forward priority -110; policy accept;
+        ct state new jump service-endpoints-check
+        ct state new jump cluster-ips-check
+    }
+    chain filter-output {
+        type filter hook output priority -110; policy accept;
+        ct state new jump service-endpoints-check
+    }
+    chain filter-output-post-dnat {
+        type filter hook output priority -90; policy accept;
+        ct state new jump cluster-ips-check
+    }
+    chain nat-prerouting { type nat hook prerouting priority dstnat; policy accept; jump services; }
+    chain nat-output { type nat hook output priority -100; policy accept; jump services; }
+    chain nat-postrouting { type nat hook postrouting priority srcnat; policy accept; jump masquerading; }
+}
+";
+
+/// The text that programs all Services, and the chains it makes. Chains of before that are not
+/// needed any more go in the same transaction, once nothing refers to them.
+pub fn render(services: &[ServicePort], before: &BTreeSet<String>) -> (String, BTreeSet<String>) {
+    let mut chains = BTreeSet::new();
+    let mut rules = String::new();
+    for service in services {
+        rules += &elements(service);
+        if !service.backends.is_empty() {
+            rules += &balance(service, &mut chains);
+        }
+    }
+    let mut text = String::new();
+    for set in ["set ip kube-proxy cluster-ips", "map ip kube-proxy service-ips"] {
+        line(&mut text, format_args!("flush {set}"));
+    }
+    line(&mut text, format_args!("flush map ip kube-proxy no-endpoint-services"));
+    for chain in chains.union(before) {
+        line(&mut text, format_args!("add chain ip kube-proxy {chain}"));
+        line(&mut text, format_args!("flush chain ip kube-proxy {chain}"));
+    }
+    text += &rules;
+    for chain in before.difference(&chains) {
+        line(&mut text, format_args!("delete chain ip kube-proxy {chain}"));
+    }
+    (text, chains)
+}
+
+fn elements(service: &ServicePort) -> String {
+    let (ip, port) = (service.virtual_address.ip(), service.virtual_address.port());
+    let (map, verdict) = if service.backends.is_empty() {
+        ("no-endpoint-services", "goto reject-chain".to_owned())
+    } else {
+        ("service-ips", format!("goto {}", service_chain(service)))
+    };
+    format!(
+        "add element ip kube-proxy cluster-ips {{ {ip} }}\n\
+         add element ip kube-proxy {map} {{ {ip} . tcp . {port} : {verdict} }}\n"
+    )
+}
+
+fn balance(service: &ServicePort, chains: &mut BTreeSet<String>) -> String {
+    let (ip, port) = (service.virtual_address.ip(), service.virtual_address.port());
+    let chain = service_chain(service);
+    let mut text = String::new();
+    let mut choices = Vec::new();
+    for (index, backend) in service.backends.iter().enumerate() {
+        let endpoint = endpoint_chain(service, *backend);
+        line(
+            &mut text,
+            format_args!(
+                "add rule ip kube-proxy {endpoint} ip saddr {} jump mark-for-masquerade",
+                backend.ip()
+            ),
+        );
+        line(
+            &mut text,
+            format_args!("add rule ip kube-proxy {endpoint} meta l4proto tcp dnat to {backend}"),
+        );
+        choices.push(format!("{index} : goto {endpoint}"));
+        chains.insert(endpoint);
+    }
+    line(
+        &mut text,
+        format_args!(
+            "add rule ip kube-proxy {chain} ip daddr {ip} tcp dport {port} ip saddr != {CLUSTER_CIDR} jump mark-for-masquerade"
+        ),
+    );
+    line(
+        &mut text,
+        format_args!(
+            "add rule ip kube-proxy {chain} numgen random mod {} vmap {{ {} }}",
+            choices.len(),
+            choices.join(", ")
+        ),
+    );
+    chains.insert(chain);
+    text
+}
+
+/// `service-<hash>-<namespace>/<name>/tcp/<port>`.
+fn service_chain(service: &ServicePort) -> String {
+    format!("service-{}", suffix(service, None))
+}
+
+/// `endpoint-<hash>-<namespace>/<name>/tcp/<port>__<address>/<port>`.
+fn endpoint_chain(service: &ServicePort, backend: SocketAddr) -> String {
+    let (ip, port) = (backend.ip(), backend.port());
+    format!("endpoint-{}__{ip}/{port}", suffix(service, Some(backend)))
+}
+
+fn suffix(service: &ServicePort, backend: Option<SocketAddr>) -> String {
+    let hash = service.hash(backend);
+    let (name, port) = service.name.split_once(':').unwrap_or((&service.name, ""));
+    format!("{}-{name}/tcp/{port}", &hash[..8])
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _infallible = writeln!(text, "{arguments}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_that_are_not_needed_are_deleted_after_the_rules_that_used_them() {
+        let service = |backends: &[&str]| ServicePort {
+            name: "shop/api:http".to_owned(),
+            virtual_address: "10.96.0.80:80".parse().expect("an address"),
+            backends: backends.iter().map(|b| b.parse().expect("an address")).collect(),
+        };
+        let both = ["10.244.1.2:8080", "10.244.2.2:8080"];
+        let (text, before) = render(&[service(&both)], &BTreeSet::new());
+        assert!(text.contains("numgen random mod 2"));
+        let (text, chains) = render(&[service(&both[..1])], &before);
+        assert_eq!(chains.len(), 2);
+        let deletion = text.find("delete chain").expect("a deletion");
+        assert!(text.find("numgen random mod 1").expect("a rule") < deletion);
+    }
+}

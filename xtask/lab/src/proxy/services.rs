@@ -1,0 +1,251 @@
+//! Services and slices folded into what a proxy programs: a list of ports with their backends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use kube::{Resource, ResourceExt};
+use kube::runtime::watcher::Event;
+
+/// The label that names a slice's Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// One port of a Service, with the backends that get its connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServicePort {
+    /// `namespace/service:port`.
+    pub name: String,
+    /// The Service's cluster address and port.
+    pub virtual_address: SocketAddr,
+    /// Ready endpoints; when there are none, those that terminate and still serve.
+    pub backends: Vec<SocketAddr>,
+}
+
+impl ServicePort {
+    /// A name of 16 letters for the chains of this port (or of one of its backends), as stable as
+    /// kube-proxy's own hashes.
+    pub fn hash(&self, backend: Option<SocketAddr>) -> String {
+        const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+        let mut letters = String::new();
+        for half in 0..2_u8 {
+            let mut hasher = DefaultHasher::new();
+            (half, &self.name, "tcp", backend.map(|b| b.to_string())).hash(&mut hasher);
+            let mut bits = hasher.finish();
+            for _ in 0..8 {
+                let index = usize::try_from(bits & 31).unwrap_or_default();
+                letters.push(char::from(ALPHABET[index]));
+                bits >>= 5;
+            }
+        }
+        letters
+    }
+}
+
+/// The Services and slices of a cluster.
+#[derive(Debug, Default)]
+pub struct ServiceTable {
+    services: Objects<Service>,
+    slices: Objects<EndpointSlice>,
+}
+
+/// The objects of one watch, by namespace and name.
+#[derive(Debug)]
+struct Objects<K> {
+    by_name: BTreeMap<(String, String), K>,
+    listed: BTreeSet<(String, String)>,
+    synced: bool,
+}
+
+impl<K> Default for Objects<K> {
+    fn default() -> Self {
+        Self { by_name: BTreeMap::new(), listed: BTreeSet::new(), synced: false }
+    }
+}
+
+impl<K: Resource> Objects<K> {
+    /// Applies a change; true when a list is complete or an object has changed.
+    fn apply(&mut self, change: Event<K>) -> bool {
+        match change {
+            Event::Apply(object) => {
+                self.by_name.insert(key(&object), object);
+                true
+            }
+            Event::Delete(object) => self.by_name.remove(&key(&object)).is_some(),
+            Event::Init => {
+                self.listed.clear();
+                false
+            }
+            Event::InitApply(object) => {
+                let key = key(&object);
+                self.listed.insert(key.clone());
+                self.by_name.insert(key, object);
+                false
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                self.by_name.retain(|key, _| listed.contains(key));
+                self.synced = true;
+                true
+            }
+        }
+    }
+}
+
+fn key<K: Resource>(object: &K) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+impl ServiceTable {
+    /// Applies a change of a Service; true when there may be something to program.
+    pub fn apply_service(&mut self, change: Event<Service>) -> bool {
+        self.services.apply(change)
+    }
+
+    /// Applies a change of a slice; true when there may be something to program.
+    pub fn apply_slice(&mut self, change: Event<EndpointSlice>) -> bool {
+        self.slices.apply(change)
+    }
+
+    /// Both first lists are complete: before that, rules would miss what is there.
+    pub fn is_synced(&self) -> bool {
+        self.services.synced && self.slices.synced
+    }
+
+    /// Every TCP port of every Service that has a cluster address.
+    pub fn service_ports(&self) -> Vec<ServicePort> {
+        let mut ports = Vec::new();
+        for ((namespace, name), service) in &self.services.by_name {
+            let Some(spec) = &service.spec else { continue };
+            // "None" is a headless Service: nothing to program.
+            let Some(Ok(address)) = spec.cluster_ip.as_deref().map(str::parse::<IpAddr>) else {
+                continue;
+            };
+            for port in spec.ports.as_deref().unwrap_or_default() {
+                let tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+                let (true, Ok(number)) = (tcp, u16::try_from(port.port)) else { continue };
+                let port_name = port.name.as_deref().unwrap_or_default();
+                let separator = if port_name.is_empty() { "" } else { ":" };
+                ports.push(ServicePort {
+                    name: format!("{namespace}/{name}{separator}{port_name}"),
+                    virtual_address: SocketAddr::new(address, number),
+                    backends: self.backends(namespace, name, port_name, address.is_ipv4()),
+                });
+            }
+        }
+        ports
+    }
+
+    fn backends(&self, namespace: &str, name: &str, port: &str, v4: bool) -> Vec<SocketAddr> {
+        let (mut ready, mut draining) = (BTreeSet::new(), BTreeSet::new());
+        let slices = self.slices.by_name.iter().filter(|((slice_namespace, _), slice)| {
+            slice_namespace == namespace
+                && slice.labels().get(SERVICE_NAME).is_some_and(|service| service == name)
+                && slice.address_type == if v4 { "IPv4" } else { "IPv6" }
+        });
+        for (_, slice) in slices {
+            let number = slice.ports.iter().flatten().find_map(|p| {
+                (p.name.as_deref().unwrap_or_default() == port).then_some(p.port?)
+            });
+            let Some(Ok(number)) = number.map(u16::try_from) else { continue };
+            for endpoint in &slice.endpoints {
+                let Some(Ok(address)) = endpoint.addresses.first().map(|a| a.parse::<IpAddr>())
+                else {
+                    continue;
+                };
+                let backend = SocketAddr::new(address, number);
+                if is_ready(endpoint) {
+                    ready.insert(backend);
+                } else if is_draining(endpoint) {
+                    draining.insert(backend);
+                }
+            }
+        }
+        (if ready.is_empty() { draining } else { ready }).into_iter().collect()
+    }
+}
+
+/// Unknown readiness counts as ready (the API's rule).
+fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
+}
+
+fn is_draining(endpoint: &Endpoint) -> bool {
+    endpoint
+        .conditions
+        .as_ref()
+        .is_some_and(|c| c.serving.unwrap_or(true) && c.terminating.unwrap_or(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn service() -> Service {
+        serde_json::from_value(json!({
+            "metadata": {"name": "api", "namespace": "shop"},
+            "spec": {"clusterIP": "10.96.0.80", "ports": [{"name": "http", "port": 80}]},
+        }))
+        .expect("a Service")
+    }
+
+    fn slice(endpoints: &Value) -> EndpointSlice {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "api-x", "namespace": "shop",
+                "labels": {"kubernetes.io/service-name": "api"},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+            "endpoints": endpoints,
+        }))
+        .expect("a slice")
+    }
+
+    fn backends(endpoints: &Value) -> Vec<String> {
+        let mut table = ServiceTable::default();
+        table.apply_service(Event::Apply(service()));
+        table.apply_slice(Event::Apply(slice(endpoints)));
+        table.service_ports()[0].backends.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn ready_endpoints_hide_those_that_terminate() {
+        let endpoints = json!([
+            {"addresses": ["10.244.1.2"], "conditions": {"ready": true}},
+            {"addresses": ["10.244.1.3"],
+             "conditions": {"ready": false, "serving": true, "terminating": true}},
+        ]);
+        assert_eq!(backends(&endpoints), ["10.244.1.2:8080"]);
+    }
+
+    #[test]
+    fn without_a_ready_endpoint_those_that_still_serve_are_used() {
+        let endpoints = json!([
+            {"addresses": ["10.244.1.2"],
+             "conditions": {"ready": false, "serving": false, "terminating": true}},
+            {"addresses": ["10.244.1.3"],
+             "conditions": {"ready": false, "serving": true, "terminating": true}},
+            {"addresses": ["10.244.1.4"],
+             "conditions": {"ready": false, "serving": false, "terminating": false}},
+        ]);
+        assert_eq!(backends(&endpoints), ["10.244.1.3:8080"]);
+    }
+
+    #[test]
+    fn an_endpoint_without_conditions_is_ready() {
+        assert_eq!(backends(&json!([{"addresses": ["10.244.1.2"]}])), ["10.244.1.2:8080"]);
+    }
+
+    #[test]
+    fn a_list_without_an_object_removes_it() {
+        let mut table = ServiceTable::default();
+        table.apply_service(Event::Apply(service()));
+        assert!(!table.apply_service(Event::Init));
+        assert!(table.apply_service(Event::InitDone));
+        assert!(table.service_ports().is_empty());
+    }
+}
