@@ -146,6 +146,8 @@ pub const FRESH_SLOTS: usize = 16;
 pub struct Fresh {
     /// The last one.
     pub last_ns: u64,
+    /// When it first answered with SYN+ACK; 0 if it never did.
+    pub first_answer_ns: u64,
     /// Second of the monotonic clock that the count at the same index belongs to.
     pub second: [u32; FRESH_SLOTS],
     /// Fresh SYNs in that second.
@@ -259,7 +261,7 @@ const _: () = {
     assert!(size_of::<Socket>() == 20 && align_of::<Socket>() == 4);
     assert!(size_of::<Attempt>() == 48 && align_of::<Attempt>() == 8);
     assert!(size_of::<Answered>() == 16);
-    assert!(size_of::<Fresh>() == 136);
+    assert!(size_of::<Fresh>() == 144);
     assert!(size_of::<Counters>() == 24);
     assert!(size_of::<Event>() == 120 && align_of::<Event>() == 8);
 };

@@ -215,6 +215,13 @@ pub fn answered(tuple: &Tuple, isn: u32, family: u32) {
     let now = now();
     end(tuple, &known, now);
     counters(&tuple.destination(), |value| value.answered += 1);
+    if let Some(value) = FRESH.get_ptr_mut(&known.backend) {
+        // SAFETY: a value of a live map entry, one aligned word.
+        let first = unsafe { &mut (*value).first_answer_ns };
+        if *first == 0 {
+            *first = now;
+        }
+    }
     if known.flags & flag::REPORTED != 0 {
         submit(&Head::new(Kind::Answered, 0, family, now), tuple, &known);
     }

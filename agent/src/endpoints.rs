@@ -90,6 +90,8 @@ type Member = (SocketAddr, Arc<str>);
 #[derive(Clone, Debug, Default)]
 pub struct Endpoints {
     slices: BTreeMap<Name, Arc<SliceFacts>>,
+    /// Which slices name an address.
+    naming: BTreeMap<IpAddr, BTreeSet<Name>>,
     services: BTreeMap<Name, Arc<ServiceFacts>>,
     /// Current members with the merged conditions.
     members: BTreeMap<Member, EndpointConditions>,
@@ -105,10 +107,15 @@ impl Endpoints {
     /// A slice exists with this content.
     pub fn slice(&mut self, slice: Arc<SliceFacts>, at: Mono) -> Vec<Change> {
         let name = (slice.namespace.clone(), slice.name.clone());
-        let before = self.slices.insert(name, slice.clone());
         let mut touched = members_of(&slice);
-        if let Some(before) = &before {
-            touched.extend(members_of(before));
+        if let Some(before) = self.slices.insert(name.clone(), slice) {
+            let earlier = members_of(&before);
+            self.unname(&name, &earlier);
+            touched.extend(earlier);
+        }
+        let slice = &self.slices[&name];
+        for address in slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses) {
+            self.naming.entry(normal(*address)).or_default().insert(name.clone());
         }
         self.settle(touched, at)
     }
@@ -116,7 +123,19 @@ impl Endpoints {
     /// A slice is gone.
     pub fn slice_gone(&mut self, name: &Name, at: Mono) -> Vec<Change> {
         let touched = self.slices.remove(name).map(|slice| members_of(&slice)).unwrap_or_default();
+        self.unname(name, &touched);
         self.settle(touched, at)
+    }
+
+    fn unname(&mut self, name: &Name, members: &BTreeSet<Member>) {
+        for (endpoint, _) in members {
+            if let Some(slices) = self.naming.get_mut(&endpoint.ip()) {
+                slices.remove(name);
+                if slices.is_empty() {
+                    self.naming.remove(&endpoint.ip());
+                }
+            }
+        }
     }
 
     /// A list was completed: slices that it lacks are gone.
@@ -211,11 +230,12 @@ impl Endpoints {
 
     fn said_of(&self, member: &Member) -> Option<(EndpointConditions, BTreeSet<Arc<str>>, First)> {
         let mut merged: Option<(EndpointConditions, BTreeSet<Arc<str>>, First)> = None;
-        for slice in self.slices.values() {
+        let naming = self.naming.get(&member.0.ip()).into_iter().flatten();
+        for slice in naming.filter_map(|name| self.slices.get(name)) {
             for endpoint in &slice.endpoints {
                 let uid = endpoint.pod.as_ref().map_or("", |pod| &pod.uid);
                 if uid != &*member.1
-                    || !endpoint.addresses.contains(&member.0.ip())
+                    || !endpoint.addresses.iter().any(|address| normal(*address) == member.0.ip())
                     || !tcp_ports(slice).contains(&member.0.port())
                 {
                     continue;
@@ -289,6 +309,12 @@ impl Endpoints {
     pub fn at(&self, endpoint: SocketAddr) -> &[Lifetime] {
         let exact = self.lifetimes.get(&endpoint);
         exact.or_else(|| self.lifetimes.get(&SocketAddr::new(endpoint.ip(), 0))).map_or(&[], Vec::as_slice)
+    }
+
+    /// Lifetimes on any port of an address.
+    pub fn on(&self, address: IpAddr) -> impl Iterator<Item = &Lifetime> {
+        let ports = SocketAddr::new(address, 0)..=SocketAddr::new(address, u16::MAX);
+        self.lifetimes.range(ports).flat_map(|(_, lives)| lives)
     }
 
     /// Mutable access to a lifetime by address and pod UID.

@@ -4,6 +4,26 @@
 //! - [`model`]: the words of the domain as types
 //! - [`engine`]: folds everything seen into verdicts; pure, with time as data
 
+//! - [`endpoints`]: slices and Services → lifetimes of (address, port)
+//! - [`attempts`]: an attempt's life and the taxonomy of failures
+//! - [`owners`], [`rollouts`]: which revision a pod is of, which rollouts are under way
+//! - [`attribute`]: from a failure to its cause, with the evidence
+
+#[cfg(feature = "probe")]
+pub mod agent;
+pub mod attempts;
+pub mod attribute;
+pub mod cli;
 pub mod cluster;
+pub mod endpoints;
 pub mod engine;
+#[cfg(feature = "probe")]
+pub mod http;
+#[cfg(feature = "probe")]
+pub mod metrics;
 pub mod model;
+pub mod owners;
+#[cfg(feature = "probe")]
+pub mod probe;
+pub mod record;
+pub mod rollouts;

@@ -51,6 +51,8 @@ pub struct Owners {
     looked_up: BTreeMap<Arc<str>, (Option<ObjectRef>, String)>,
     replica_sets: BTreeMap<Arc<str>, Arc<ReplicaSetFacts>>,
     workloads: BTreeMap<Arc<str>, Arc<WorkloadFacts>>,
+    /// When a workload's wanted count last fell, by its UID.
+    wanted_fell: BTreeMap<Arc<str>, Mono>,
 }
 
 /// Whether `new` is older than `old`: versions of one API server compare as numbers (KEP-5504).
@@ -139,13 +141,21 @@ impl Owners {
     }
 
     /// A workload exists with this content.
-    pub fn workload(&mut self, facts: Arc<WorkloadFacts>) {
+    pub fn workload(&mut self, facts: Arc<WorkloadFacts>, at: Mono) {
         match self.workloads.get(&facts.object.uid) {
             Some(known) if is_older(&facts.resource_version, &known.resource_version) => {}
-            _ => {
+            known => {
+                if known.is_some_and(|known| facts.wanted < known.wanted) {
+                    self.wanted_fell.insert(facts.object.uid.clone(), at);
+                }
                 self.workloads.insert(facts.object.uid.clone(), facts);
             }
         }
+    }
+
+    /// When the workload's wanted count last fell.
+    pub fn wanted_fell(&self, workload_uid: &str) -> Option<Mono> {
+        self.wanted_fell.get(workload_uid).copied()
     }
 
     /// A pod by UID.

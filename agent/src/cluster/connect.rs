@@ -30,7 +30,9 @@ pub enum ConnectError {
         source: InClusterError,
     },
     /// The configuration was read, but no client can be made of it.
-    #[error("cannot make a client of {from}: {source}; check its certificates, keys and server URL")]
+    #[error(
+        "cannot make a client of {from}: {source}; check its certificates, keys and server URL"
+    )]
     Client {
         /// Where the configuration came from.
         from: String,
@@ -194,6 +196,9 @@ mod tests {
     async fn a_kubeconfig_that_is_not_there_is_said_to_be() {
         let error = connect(Some(Path::new("/nonexistent/kubeconfig"))).await.err().unwrap();
         let text = error.to_string();
-        assert!(text.contains("/nonexistent/kubeconfig") && text.contains("check the path"), "{text}");
+        assert!(
+            text.contains("/nonexistent/kubeconfig") && text.contains("check the path"),
+            "{text}"
+        );
     }
 }

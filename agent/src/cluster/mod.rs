@@ -5,10 +5,20 @@
 //! - `object`, `trim/`: API objects → the facts of [`crate::model`], while they are decoded
 //! - `stream`: one list+watch that never gives up
 //! - `watch`: all slices, all Services, this node's pods
+//! - `follow`: workloads with a rollout, their `ReplicaSet`s and pods, until told otherwise
+//! - `resolve`, `names`: who owns a pod that may be gone
+//! - `ask`, `limit`: single requests, rate-limited and tried again
+//! - `revisions`: which revision a `StatefulSet` or `DaemonSet` goes to
 //! - `stats`: what it can tell about itself
 
+mod ask;
 mod connect;
+mod follow;
+mod limit;
+mod names;
 mod object;
+mod resolve;
+mod revisions;
 mod stats;
 mod stream;
 mod trim;
@@ -27,13 +37,19 @@ pub use stats::{ClusterSnapshot, ClusterStats, Restart, WatchName, WatchSnapshot
 pub use trim::{Unknown, Workload};
 
 use crate::engine::{ClusterChange, Request};
+use ask::Ask;
+use follow::Followers;
+use resolve::{QUEUE, Question, Resolver};
 use stream::ListStyle;
 use watch::{Base, Changes, Latch};
 
 /// Watches the cluster and serves the engine's requests until `shutdown`.
 ///
 /// Changes carry no time: whoever receives them stamps the receipt. A full `changes` channel slows
-/// the watches down, it loses nothing. An API server that cannot be reached is waited for.
+/// the watches down, it loses nothing. Requests are taken at once, whatever the state of the API
+/// server. The same object may come by several ways (a pod of this node whose workload is followed,
+/// a look-up beside a watch), and what a look-up brings may be older than what a watch brought:
+/// `resource_version` tells. An API server that cannot be reached is waited for.
 ///
 /// # Errors
 /// A task that ended by itself, with its name and reason: none is expected to.
@@ -41,40 +57,70 @@ pub async fn run(
     client: Client,
     node_name: String,
     changes: mpsc::Sender<ClusterChange>,
-    mut requests: mpsc::Receiver<Request>,
+    requests: mpsc::Receiver<Request>,
     stats: Arc<ClusterStats>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let base = Base {
-        client,
+        client: client.clone(),
         changes: Changes(changes),
         latch: Latch::new(stats.clone()),
         stats,
         style: ListStyle::default(),
     };
+    let ask = Ask::new(client, base.stats.clone());
+    let followers = Followers::new(&base, ask.clone());
+    let resolver = Resolver::new(ask, base.changes.clone(), base.stats.clone());
+    let (questions, queue) = mpsc::channel(QUEUE);
+
     let mut tasks = JoinSet::new();
     let slices = base.clone();
     tasks.spawn(async move { ("the watch of endpointslices", slices.slices().await) });
     let services = base.clone();
     tasks.spawn(async move { ("the watch of services", services.services().await) });
-    let pods = base.clone();
-    tasks.spawn(async move { ("the watch of this node's pods", pods.pods(&node_name).await) });
-    drop(base);
+    tasks.spawn(async move { ("the watch of this node's pods", base.pods(&node_name).await) });
+    let worker = resolver.clone();
+    tasks.spawn(async move { ("the owner look-up", worker.run(queue).await) });
+    tasks.spawn(async move {
+        ("the dispatch of requests", dispatch(requests, followers, resolver, questions).await)
+    });
 
     let ended = tokio::select! {
         () = shutdown.cancelled() => return Ok(()),
-        ended = async {
-            loop {
-                tokio::select! {
-                    Some(ended) = tasks.join_next() => return ended,
-                    Some(request) = requests.recv() => tracing::debug!(?request, "not served yet"),
-                }
-            }
-        } => ended,
+        ended = tasks.join_next() => ended,
     };
-    let (name, _stopped) = ended.context("a task of the cluster watch panicked")?;
+    let (name, stream::Stopped) = ended
+        .context("no task of the cluster watch is running")?
+        .context("a task of the cluster watch failed")?;
     if shutdown.is_cancelled() {
         return Ok(());
     }
     Err(anyhow!("{name} ended: nobody takes its changes any more"))
+}
+
+/// Hands each request on without ever waiting for the API server or for a receiver: the engine that
+/// asks is the one that drains the changes.
+async fn dispatch(
+    mut requests: mpsc::Receiver<Request>,
+    mut followers: Followers,
+    resolver: Arc<Resolver>,
+    questions: mpsc::Sender<Question>,
+) -> stream::Stopped {
+    loop {
+        let request = tokio::select! {
+            request = requests.recv() => request,
+            () = followers.reap() => continue,
+        };
+        match request {
+            Some(Request::Resolve { namespace, pod, uid }) => {
+                resolver.put(Question { namespace, pod, uid }, &questions);
+            }
+            Some(Request::Follow { workload, api_version, since }) => {
+                followers.follow(workload, api_version, &since);
+            }
+            Some(Request::Unfollow { workload }) => followers.unfollow(&workload),
+            // Nobody asks any more; what is followed stays followed until the shutdown.
+            None => std::future::pending().await,
+        }
+    }
 }

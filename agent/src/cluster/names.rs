@@ -52,6 +52,8 @@ mod tests {
     #[test]
     fn an_ordinal_is_a_number_as_kubernetes_writes_it() {
         assert!(ordinal_of("db", "db-0") && ordinal_of("db-1", "db-1-12"));
-        assert!(!ordinal_of("db", "db-1-12") && !ordinal_of("db", "db-01") && !ordinal_of("db", "db-"));
+        assert!(
+            !ordinal_of("db", "db-1-12") && !ordinal_of("db", "db-01") && !ordinal_of("db", "db-")
+        );
     }
 }

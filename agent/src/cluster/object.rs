@@ -38,7 +38,11 @@ pub struct Identity {
 impl Identity {
     fn read(raw: &Value) -> Self {
         let field = |name: &str| -> Arc<str> {
-            raw.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or("").into()
+            raw.get("metadata")
+                .and_then(|m| m.get(name))
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .into()
         };
         Self {
             namespace: field("namespace"),

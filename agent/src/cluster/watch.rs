@@ -2,10 +2,7 @@
 //!
 //! The same control-plane cost as kube-proxy's, plus the pods that a kubelet watches anyway.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::{
     core::v1::{Pod, Service},

@@ -1,6 +1,9 @@
 //! Everything that can happen to the engine, as data: what a recording consists of.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +34,8 @@ pub enum What {
     Fresh(FreshSyns),
     /// The kernel's counts for one dialled address.
     Attempts(AttemptCounts),
+    /// The node's own addresses: clients that share its namespace.
+    NodeAddresses(Vec<IpAddr>),
     /// Kernel events or map entries were lost: every count from here on is a lower bound.
     Lost(u64),
     /// The API server said something.
@@ -42,8 +47,10 @@ pub enum What {
 pub struct FreshSyns {
     /// Backend.
     pub endpoint: SocketAddr,
-    /// The last one.
+    /// The last one; 0 if there was none.
     pub last: Mono,
+    /// When the backend first answered a SYN with SYN+ACK here; `None` if it never did.
+    pub first_answer: Option<Mono>,
     /// Counts by second of the monotonic clock, the last 16 seconds that had any.
     pub by_second: Vec<(u64, u32)>,
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Class, Mono, Wall};
+use super::{Class, Mono, Phase, Wall};
 
 /// A workload's identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -88,16 +88,29 @@ pub struct Rollout {
     pub superseded: bool,
     /// When the last pod of an older revision was gone.
     pub last_old_pod_gone: Option<Mono>,
-    /// Failures on this node, by class.
-    pub failures: BTreeMap<Class, u64>,
-    /// Of those, begun after completion.
-    pub failures_after: u64,
+    /// Failures on this node, by class and phase.
+    pub failures_by_phase: BTreeMap<Class, BTreeMap<Phase, u64>>,
+    /// Attempts on this node to the workload's Services, from the start until two minutes after the
+    /// last old pod was gone.
+    pub attempts: u64,
     /// First and last failure's first SYN.
     pub first_failure: Option<Mono>,
     /// See `first_failure`.
     pub last_failure: Option<Mono>,
     /// Pods leaving by it, and how long this node's proxy still chose them.
     pub convergence: Vec<Convergence>,
+}
+
+impl Rollout {
+    /// Failures on this node, by class.
+    pub fn failures(&self) -> BTreeMap<Class, u64> {
+        self.failures_by_phase.iter().map(|(class, phases)| (*class, phases.values().sum())).collect()
+    }
+
+    /// Failures begun after completion.
+    pub fn failures_after(&self) -> u64 {
+        self.failures_by_phase.values().filter_map(|phases| phases.get(&Phase::After)).sum()
+    }
 }
 
 /// How long after a pod's deletion this node still sent fresh connections to it.

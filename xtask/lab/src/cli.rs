@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::setup::Setup;
@@ -16,6 +18,20 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Exit code for bad usage, from sysexits.h.
+pub const BAD_USAGE: u8 = 64;
+
+/// Prints what clap has to say: help and version are no errors.
+pub fn explain(error: &clap::Error) -> ExitCode {
+    // Nobody is left to tell when the terminal is gone.
+    drop(error.print());
+    if error.use_stderr() {
+        ExitCode::from(BAD_USAGE)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// The subcommands.
@@ -46,7 +62,8 @@ Examples:
     rollrace-lab run --setup prestop --mode keepalive --seconds 30 --no-agent
 
 Exit code: 0 when the two sides agree (missed, extra, misattributed and doubles are all 0),
-1 when they do not, 70 when the lab itself failed. Needs root (or CAP_SYS_ADMIN and CAP_NET_ADMIN).";
+1 when they do not, 64 for bad usage, 69 without the rights or the agent that it needs, 70 when the
+lab itself failed. Needs root (or CAP_SYS_ADMIN and CAP_NET_ADMIN).";
 
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
@@ -88,6 +105,10 @@ pub struct RunArgs {
     /// How long a proxy takes before it programs a change, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub proxy_program_delay: u64,
+    /// The least time between two programmings of a proxy, in milliseconds; kube-proxy's default is
+    /// a second, and it is what delays the removal of an old pod's rule in a rolling update
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub proxy_min_sync_period: u64,
     /// From a container's exit to the removal of its pod's network, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 200)]
     pub teardown_delay: u64,
@@ -112,6 +133,34 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// The agent's path.
+    pub fn agent_binary(&self) -> Result<PathBuf> {
+        match &self.agent {
+            Some(path) => Ok(path.clone()),
+            None => Ok(std::env::current_exe()
+                .context("find the lab's own executable")?
+                .with_file_name("rollrace")),
+        }
+    }
+
+    /// Options that cannot be meant together.
+    pub fn contradiction(&self) -> Option<String> {
+        if self.seconds <= self.rollout_after {
+            return Some(format!(
+                "--seconds {} ends before the rollout at {} s: use more seconds, or a smaller --rollout-after",
+                self.seconds, self.rollout_after
+            ));
+        }
+        let unknown =
+            |name: &&String| !(1..=self.nodes).any(|number| **name == format!("n{number}"));
+        self.bridge_node.iter().find(unknown).map(|name| {
+            format!(
+                "there is no node {name}: --bridge-node takes n1 to n{}",
+                self.nodes
+            )
+        })
+    }
+
     /// A client's timeout.
     pub fn client_timeout(&self) -> Duration {
         Duration::from_secs_f64(self.client_timeout)

@@ -2,9 +2,9 @@
 //!
 //! The command that a person started (outside) only starts itself again as PID 1 of a new pid
 //! namespace (inside) and waits. When the outside process ends, however it ends, the kernel kills
-//! that PID 1 (`PR_SET_PDEATHSIG`, and a pipe for the moment before it), and with it every process of the lab; the network namespaces,
-//! links and rules have no other holder and go too. Nothing is ever made outside, so there is
-//! nothing to clean up, and several labs can run at once.
+//! that PID 1 (`PR_SET_PDEATHSIG`, and a pipe for the moment before it), and with it every process
+//! of the lab; the network namespaces, links and rules have no other holder and go too. Nothing is
+//! ever made outside, so there is nothing to clean up, and several labs can run at once.
 
 use std::fs;
 use std::io::Read;
@@ -17,14 +17,40 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
-use crate::cli::RunArgs;
+use crate::cli::{BAD_USAGE, RunArgs};
+
+/// Exit code when something needed is not there, from sysexits.h.
+const UNAVAILABLE: u8 = 69;
+
+/// What a run needs and does not have.
+fn lacking(args: &RunArgs) -> Result<Option<String>> {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(Some(
+            "the lab makes network namespaces: run it as root, or with sudo".to_owned(),
+        ));
+    }
+    if args.no_agent {
+        return Ok(None);
+    }
+    let agent = args.agent_binary()?;
+    Ok((!agent.is_file()).then(|| {
+        format!(
+            "there is no agent at {}: build it (`cargo build -p rollrace`), give its path with --agent, or use --no-agent",
+            agent.display()
+        )
+    }))
+}
 
 /// Starts the lab inside new namespaces and waits for it.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "the lab makes network namespaces: run it as root, or with sudo"
-    );
+    if let Some(reason) = args.contradiction() {
+        eprintln!("rollrace-lab: {reason}");
+        return Ok(ExitCode::from(BAD_USAGE));
+    }
+    if let Some(lacking) = lacking(args)? {
+        eprintln!("rollrace-lab: {lacking}");
+        return Ok(ExitCode::from(UNAVAILABLE));
+    }
     let out = match &args.out {
         Some(out) => out.clone(),
         None => fresh_out_dir(args.setup.name())?,
@@ -83,17 +109,35 @@ pub fn complete() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
         .context("make a mount and a network namespace")?;
     let nothing: Option<&str> = None;
-    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)
-        .context("make the mounts private")?;
+    mount(
+        nothing,
+        "/",
+        nothing,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        nothing,
+    )
+    .context("make the mounts private")?;
     // A fresh /proc for the new pid namespace; the old one shows the wrong processes.
     if let Err(error) = umount2("/proc", MntFlags::MNT_DETACH) {
         tracing::debug!(%error, "the old /proc stays below the new one");
     }
-    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), nothing)
-        .context("mount a fresh /proc")?;
+    mount(
+        Some("proc"),
+        "/proc",
+        Some("proc"),
+        MsFlags::empty(),
+        nothing,
+    )
+    .context("mount a fresh /proc")?;
     // The named network namespaces, and the lock of iptables, live in /run.
-    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), nothing)
-        .context("mount a private /run")?;
+    mount(
+        Some("tmpfs"),
+        "/run",
+        Some("tmpfs"),
+        MsFlags::empty(),
+        nothing,
+    )
+    .context("mount a private /run")?;
     fs::create_dir("/run/netns").context("create /run/netns")?;
     hold_lifeline();
     Ok(())

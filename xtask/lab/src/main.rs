@@ -42,7 +42,11 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return cli::explain(&error),
+    };
+    let outcome = match cli.command {
         Command::Run(args) if args.inside => run::inside(&args),
         Command::Run(args) => isolate::run(&args),
         Command::Demo(args) => demo::run(&args),

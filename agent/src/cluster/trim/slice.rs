@@ -22,10 +22,7 @@ impl Facts for SliceFacts {
         let endpoints = if is_ip { slice.endpoints } else { Vec::new() };
         Ok(Self {
             service: first_label(&slice.metadata, &["kubernetes.io/service-name"]),
-            managed_by: first_label(
-                &slice.metadata,
-                &["endpointslice.kubernetes.io/managed-by"],
-            ),
+            managed_by: first_label(&slice.metadata, &["endpointslice.kubernetes.io/managed-by"]),
             namespace: text(slice.metadata.namespace),
             name: text(slice.metadata.name),
             resource_version: text(slice.metadata.resource_version),

@@ -1,6 +1,7 @@
 //! The rollrace agents of a lab, one real process a node, and what they report.
 
 pub mod report;
+mod usage;
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::report::{Failures, Rollouts, Status};
+pub use self::usage::Usage;
 use crate::net::{HttpAnswer, Namespace, NodeAddresses, http_get};
 
 /// Port of `/metrics`, `/livez`, `/readyz`.
@@ -38,6 +40,7 @@ pub struct Agent {
     api: SocketAddr,
     child: Child,
     log: PathBuf,
+    at_ready: Option<Usage>,
 }
 
 /// Everything that an agent says at the end of a run.
@@ -51,6 +54,10 @@ pub struct AgentReport {
     pub failures: Failures,
     /// The rollouts it has seen.
     pub rollouts: Rollouts,
+    /// What it used up to when it was ready.
+    pub usage_at_ready: Option<Usage>,
+    /// What it used up to the end.
+    pub usage_at_end: Usage,
 }
 
 impl Agent {
@@ -64,8 +71,11 @@ impl Agent {
     ) -> Result<Self> {
         let name = &node.name;
         let kubeconfig = out.join(format!("kubeconfig-{name}.yaml"));
-        std::fs::write(&kubeconfig, kubeconfig_text(server, &format!("rollrace-agent-{name}")))
-            .with_context(|| format!("write {}", kubeconfig.display()))?;
+        std::fs::write(
+            &kubeconfig,
+            kubeconfig_text(server, &format!("rollrace-agent-{name}")),
+        )
+        .with_context(|| format!("write {}", kubeconfig.display()))?;
         let log = out.join(format!("agent-{name}.log"));
         let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let address = SocketAddr::new(node.address.into(), METRICS_PORT);
@@ -83,12 +93,23 @@ impl Agent {
             .arg(out.join(format!("agent-{name}.record.jsonl")))
             .args(["--log-format", "json"])
             .stdin(std::process::Stdio::null())
-            .stdout(output.try_clone().context("duplicate the log's descriptor")?)
+            .stdout(
+                output
+                    .try_clone()
+                    .context("duplicate the log's descriptor")?,
+            )
             .stderr(output)
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("start the agent {program}: give its path with --agent"))?;
-        Ok(Self { node: name.clone(), address, api, child, log })
+        Ok(Self {
+            node: name.clone(),
+            address,
+            api,
+            child,
+            log,
+            at_ready: None,
+        })
     }
 
     /// Waits for `/readyz`.
@@ -97,10 +118,17 @@ impl Agent {
         let mut last = String::from("no answer");
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().context("look at the agent")? {
-                bail!("the agent of {} ended ({status}): see {}", self.node, self.log.display());
+                bail!(
+                    "the agent of {} ended ({status}): see {}",
+                    self.node,
+                    self.log.display()
+                );
             }
             match http_get(self.address, "/readyz").await {
-                Ok(answer) if answer.status == 200 => return Ok(()),
+                Ok(answer) if answer.status == 200 => {
+                    self.at_ready = Some(self.usage()?);
+                    return Ok(());
+                }
                 Ok(answer) => last = format!("{} {}", answer.status, answer.body.trim()),
                 Err(error) => last = format!("{error:#}"),
             }
@@ -141,14 +169,35 @@ impl Agent {
             let path = out.join(format!("agent-{}.{what}", self.node));
             std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         }
-        Ok(AgentReport { node: self.node.clone(), status, failures, rollouts })
+        Ok(AgentReport {
+            node: self.node.clone(),
+            status,
+            failures,
+            rollouts,
+            usage_at_ready: self.at_ready,
+            usage_at_end: self.usage()?,
+        })
+    }
+
+    fn usage(&self) -> Result<Usage> {
+        let id = self
+            .child
+            .id()
+            .with_context(|| format!("the agent of {} is gone", self.node))?;
+        Usage::of(id).with_context(|| format!("read what the agent of {} uses", self.node))
     }
 
     /// SIGTERM, and the proof that the agent keeps its promise to be gone in time.
     pub async fn stop(mut self) -> Result<()> {
-        let id = self.child.id().with_context(|| format!("the agent of {} is gone", self.node))?;
-        kill(Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::SIGTERM)
-            .with_context(|| format!("send SIGTERM to the agent of {}", self.node))?;
+        let id = self
+            .child
+            .id()
+            .with_context(|| format!("the agent of {} is gone", self.node))?;
+        kill(
+            Pid::from_raw(i32::try_from(id).context("a process id")?),
+            Signal::SIGTERM,
+        )
+        .with_context(|| format!("send SIGTERM to the agent of {}", self.node))?;
         match timeout(GONE_WITHIN, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => bail!(
@@ -157,7 +206,10 @@ impl Agent {
                 self.log.display()
             ),
             Ok(Err(error)) => Err(error).context("wait for the agent"),
-            Err(_) => bail!("the agent of {} still runs {GONE_WITHIN:?} after SIGTERM", self.node),
+            Err(_) => bail!(
+                "the agent of {} still runs {GONE_WITHIN:?} after SIGTERM",
+                self.node
+            ),
         }
     }
 

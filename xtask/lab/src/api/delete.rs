@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Removal;
 use super::failure::Failure;
 use super::object;
-use super::resource::Resource;
+use super::resource::{RESOURCES, Resource};
 use super::store::{Key, State};
 use super::write;
 
@@ -160,11 +160,38 @@ fn grace_seconds(pod: &Value, asked: Option<i64>) -> i64 {
     asked.or(pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30).max(0)
 }
 
+/// Removes an object whose owners are all gone already, as the collector does with one that a controller made too late.
+pub fn collect_orphan(state: &mut State, key: &Key, object: &Value, now: Timestamp) {
+    let owners = object["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+    if !owners.is_empty() && owners.iter().all(|owner| is_absent(state, &key.namespace, owner)) {
+        collect(state, key, now);
+    }
+}
+
+/// Whether an owner is surely not there; one of a kind that is not served may be.
+fn is_absent(state: &State, namespace: &str, owner: &Value) -> bool {
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    let Some(resource) = RESOURCES.iter().find(|r| r.kind == text("kind") && r.api_version() == text("apiVersion"))
+    else {
+        return false;
+    };
+    let namespace = if resource.namespaced { namespace } else { "" };
+    match state.get(resource, namespace, text("name")) {
+        Ok(found) => object::meta(&found, "uid") != Some(text("uid")),
+        Err(_) => true,
+    }
+}
+
 fn collect_dependents(state: &mut State, owner_uid: &str, now: Timestamp) {
-    for (key, _) in state.dependents(owner_uid) {
-        let resource = key.resource();
-        // It was there a moment ago under the same lock; only a dependent of two owners can be gone already.
-        let _gone =
-            delete(state, resource, &key.namespace, &key.name, &DeleteOptions::default(), COLLECTOR, now).is_err();
+    for key in state.dependents(owner_uid) {
+        collect(state, &key, now);
+    }
+}
+
+fn collect(state: &mut State, key: &Key, now: Timestamp) {
+    let options = DeleteOptions::default();
+    if let Err(failure) = delete(state, key.resource(), &key.namespace, &key.name, &options, COLLECTOR, now) {
+        // A dependent of two owners may be gone already, with the other one.
+        tracing::debug!(?key, ?failure, "nothing left to collect");
     }
 }

@@ -172,18 +172,14 @@ impl State {
         Some(last)
     }
 
-    /// The keys and kinds of what names this UID as an owner.
-    pub fn dependents(&self, owner_uid: &str) -> Vec<(Key, Arc<Value>)> {
+    /// The keys of what names this UID as an owner.
+    pub fn dependents(&self, owner_uid: &str) -> Vec<Key> {
         let owned = |object: &Value| {
             object["metadata"]["ownerReferences"]
                 .as_array()
                 .is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == owner_uid))
         };
-        self.objects
-            .iter()
-            .filter(|(_, object)| owned(object))
-            .map(|(key, object)| (key.clone(), Arc::clone(object)))
-            .collect()
+        self.objects.iter().filter(|(_, object)| owned(object)).map(|(key, _)| key.clone()).collect()
     }
 
     fn record(&mut self, key: Key, kind: ChangeKind, object: Arc<Value>, before: Option<Arc<Value>>) {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::defaults;
+use super::delete;
 use super::failure::Failure;
 use super::object;
 use super::resource::{Generation, Resource};
@@ -62,7 +63,10 @@ pub fn create(
         metadata.insert("generation".into(), 1.into());
     }
     defaults::fill(resource, &mut object, state)?;
-    Ok(state.put(Key::new(resource, namespace, &name), object))
+    let key = Key::new(resource, namespace, &name);
+    let created = state.put(key.clone(), object);
+    delete::collect_orphan(state, &key, &created, now);
+    Ok(created)
 }
 
 /// Replaces an object, or its status.

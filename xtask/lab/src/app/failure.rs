@@ -64,9 +64,7 @@ pub enum Phase {
 }
 
 /// How a request failed, as far as a client can tell.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientClass {
     /// ECONNREFUSED.

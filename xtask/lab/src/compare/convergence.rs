@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// When a node sent fresh connections to a backend: the kernel's own NEW events of conntrack.
 pub type FreshSyns = BTreeMap<(String, SocketAddr), Vec<Timestamp>>;
@@ -47,7 +47,7 @@ pub struct NodeConvergence {
 }
 
 /// Quantiles of a list of durations.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// Median.
     pub p50: Option<f64>,
@@ -67,8 +67,9 @@ pub fn on_node(
     measured_seconds: Option<f64>,
     fresh_syns: &FreshSyns,
 ) -> NodeConvergence {
-    let syns: &[Timestamp] =
-        fresh_syns.get(&(node.to_owned(), old.endpoint)).map_or(&[], Vec::as_slice);
+    let syns: &[Timestamp] = fresh_syns
+        .get(&(node.to_owned(), old.endpoint))
+        .map_or(&[], Vec::as_slice);
     let after: Vec<f64> = syns
         .iter()
         .map(|at| milliseconds(old.deleted, *at))
@@ -83,7 +84,9 @@ pub fn on_node(
         true_ms: true_ms.map(round),
         last_fresh_syn_ms: after.iter().copied().reduce(f64::max).map(round),
         fresh_syns_after: after.len(),
-        largest_gap_ms: true_ms.and_then(|end| largest_gap(syns, old.deleted, end)).map(round),
+        largest_gap_ms: true_ms
+            .and_then(|end| largest_gap(syns, old.deleted, end))
+            .map(round),
     }
 }
 
@@ -97,7 +100,10 @@ fn largest_gap(syns: &[Timestamp], deleted: Timestamp, end: f64) -> Option<f64> 
         return None;
     }
     offsets.push(end);
-    offsets.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::max)
+    offsets
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .reduce(f64::max)
 }
 
 /// Quantiles by nearest rank.
@@ -108,7 +114,12 @@ pub fn quantiles(values: impl IntoIterator<Item = f64>) -> Quantiles {
         let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
         sorted.get(index).copied()
     };
-    Quantiles { p50: rank(50), p99: rank(99), max: sorted.last().copied(), samples: sorted.len() }
+    Quantiles {
+        p50: rank(50),
+        p99: rank(99),
+        max: sorted.last().copied(),
+        samples: sorted.len(),
+    }
 }
 
 fn milliseconds(from: Timestamp, to: Timestamp) -> f64 {
@@ -148,6 +159,9 @@ mod tests {
     fn quantiles_of_nothing_are_absent() {
         assert_eq!(quantiles([]), Quantiles::default());
         let found = quantiles([3.0, 1.0, 2.0]);
-        assert_eq!((found.p50, found.p99, found.max), (Some(2.0), Some(3.0), Some(3.0)));
+        assert_eq!(
+            (found.p50, found.p99, found.max),
+            (Some(2.0), Some(3.0), Some(3.0))
+        );
     }
 }

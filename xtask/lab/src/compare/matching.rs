@@ -30,8 +30,8 @@ pub fn without_doubles(reported: &[Reported]) -> (Vec<&Reported>, Vec<Difference
         match first.last() {
             Some(earlier) if is_same_connection(earlier, report) => {
                 doubles.push(Difference::Double {
-                    first: (*earlier).clone(),
-                    again: report.clone(),
+                    first: Box::new((*earlier).clone()),
+                    again: Box::new(report.clone()),
                 });
             }
             _ => first.push(report),
@@ -58,7 +58,11 @@ pub fn pair<'a>(truth: &[&'a Truth], reported: &[&'a Reported]) -> Matched<'a> {
     for record in truth {
         open.entry(record.failure.local).or_default().push(record);
     }
-    let mut matched = Matched { pairs: Vec::new(), missed: Vec::new(), extra: Vec::new() };
+    let mut matched = Matched {
+        pairs: Vec::new(),
+        missed: Vec::new(),
+        extra: Vec::new(),
+    };
     for report in reported {
         let kinds = super::kind::client_kinds(&report.failure.class);
         let candidates = open.entry(report.failure.client.socket()).or_default();

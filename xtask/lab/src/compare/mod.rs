@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::agent::report;
 use crate::app::failure::{Failure, Phase};
 use attribution::Expectation;
-pub use kind::{AGENT_KINDS, is_compared};
+pub use kind::is_compared;
 
 /// A failed request of a client.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -45,32 +45,32 @@ pub enum Difference {
     /// A client's failure that no agent reported.
     Missed {
         /// The client's record.
-        truth: Truth,
-        /// Reports of the same client port within some seconds, of whatever class and time.
+        truth: Box<Truth>,
+        /// Reports of the same client port within some seconds, of whatever class.
         near: Vec<Reported>,
     },
     /// A report without a client's failure.
     Extra {
         /// The report.
-        reported: Reported,
+        reported: Box<Reported>,
         /// Failures of the same client port within some seconds.
         near: Vec<Truth>,
     },
     /// A failure that was found, but blamed on something else.
     Misattributed {
         /// The client's record.
-        truth: Truth,
+        truth: Box<Truth>,
         /// The report.
-        reported: Reported,
+        reported: Box<Reported>,
         /// What is wrong with it.
         why: Vec<String>,
     },
     /// A connection that was reported more than once.
     Double {
         /// The first report.
-        first: Reported,
+        first: Box<Reported>,
         /// Another one.
-        again: Reported,
+        again: Box<Reported>,
     },
 }
 
@@ -91,6 +91,10 @@ pub struct Comparison {
     pub doubles: u64,
     /// Failures of classes that are not compared: `client:CLASS` and `agent:CLASS`.
     pub not_compared: BTreeMap<String, u64>,
+    /// For each matched failure, from the client's own error to the agent's decision, in
+    /// milliseconds: the wait for evidence.
+    #[serde(skip)]
+    pub decision_delays: Vec<f64>,
     /// Each difference, in full.
     #[serde(skip)]
     pub differences: Vec<Difference>,
@@ -119,36 +123,52 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -
             add(&mut outcome.truth, class.name());
             compared_truth.push(record);
         } else {
-            add(&mut outcome.not_compared, &format!("client:{}", class.name()));
+            add(
+                &mut outcome.not_compared,
+                &format!("client:{}", class.name()),
+            );
         }
     }
     let mut compared_reports = Vec::new();
     for report in reported {
-        if kind::client_kinds(&report.failure.class).iter().any(|class| is_compared(*class)) {
+        if kind::client_kinds(&report.failure.class)
+            .iter()
+            .any(|class| is_compared(*class))
+        {
             add(&mut outcome.agent, &report.failure.class);
             compared_reports.push(report);
         } else {
-            add(&mut outcome.not_compared, &format!("agent:{}", report.failure.class));
+            add(
+                &mut outcome.not_compared,
+                &format!("agent:{}", report.failure.class),
+            );
         }
     }
 
     let matched = matching::pair(&compared_truth, &compared_reports);
     for (truth, reported) in matched.pairs {
+        if let Some(decided) = reported.failure.decided {
+            outcome
+                .decision_delays
+                .push(milliseconds_after(truth.failure.end, decided));
+        }
         let why = expected.objections(&reported.failure, &reported.node);
         if !why.is_empty() {
             outcome.misattributed += 1;
             outcome.differences.push(Difference::Misattributed {
-                truth: truth.clone(),
-                reported: reported.clone(),
+                truth: Box::new(truth.clone()),
+                reported: Box::new(reported.clone()),
                 why,
             });
         }
     }
     for record in matched.missed {
         add(&mut outcome.missed, record.failure.class.name());
-        let near = compared_reports.iter().filter(|r| matching::is_near(record, r));
+        let near = compared_reports
+            .iter()
+            .filter(|r| matching::is_near(record, r));
         outcome.differences.push(Difference::Missed {
-            truth: record.clone(),
+            truth: Box::new(record.clone()),
             near: near.map(|r| (*r).clone()).collect(),
         });
     }
@@ -156,7 +176,7 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -
         add(&mut outcome.extra, &report.failure.class);
         let near = truth.iter().filter(|t| matching::is_near(t, report));
         outcome.differences.push(Difference::Extra {
-            reported: report.clone(),
+            reported: Box::new(report.clone()),
             near: near.cloned().collect(),
         });
     }
@@ -166,6 +186,11 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -
 /// One more of a class.
 pub fn add(counts: &mut BTreeMap<String, u64>, class: &str) {
     *counts.entry(class.to_owned()).or_default() += 1;
+}
+
+fn milliseconds_after(end: i64, decided: jiff::Timestamp) -> f64 {
+    let end = jiff::Timestamp::from_nanosecond(end.into()).unwrap_or(decided);
+    decided.duration_since(end).as_secs_f64() * 1000.0
 }
 
 fn count(length: usize) -> u64 {

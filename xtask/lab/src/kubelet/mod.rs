@@ -48,7 +48,11 @@ pub async fn run(
     };
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.name));
     let mut changes = pin!(watcher(Api::<Pod>::all(client), config).default_backoff());
-    let mut pods = Workers { context, known: BTreeMap::new(), tasks: JoinSet::new() };
+    let mut pods = Workers {
+        context,
+        known: BTreeMap::new(),
+        tasks: JoinSet::new(),
+    };
     let mut listed = BTreeSet::new();
     loop {
         tokio::select! {
@@ -88,7 +92,9 @@ impl Workers {
         self.known.insert(uid, sender);
         let context = self.context.clone();
         self.tasks.spawn(async move {
-            pod::run(context, receiver).await.with_context(|| format!("run the pod {name}"))
+            Box::pin(pod::run(context, receiver))
+                .await
+                .with_context(|| format!("run the pod {name}"))
         });
         Ok(())
     }
@@ -100,5 +106,6 @@ impl Workers {
 }
 
 fn uid(pod: &Pod) -> Result<String> {
-    pod.uid().with_context(|| format!("the pod {} has no UID", pod.name_any()))
+    pod.uid()
+        .with_context(|| format!("the pod {} has no UID", pod.name_any()))
 }

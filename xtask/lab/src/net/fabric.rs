@@ -95,7 +95,14 @@ async fn configure(
         node.address
     );
     for other in nodes.iter().filter(|other| other.number != node.number) {
-        lines.push_str(&format!("route add {} via {}\n", other.pod_cidr(), other.address));
+        lines += &[
+            "route add ",
+            &other.pod_cidr(),
+            " via ",
+            &other.address.to_string(),
+            "\n",
+        ]
+        .concat();
     }
     namespace.ip_batch(&lines).await
 }

@@ -1,4 +1,4 @@
-//! A kube-proxy stand-in: watches Services and EndpointSlices, and programs the kernel's rules in
+//! A kube-proxy stand-in: watches Services and `EndpointSlices`, and programs the kernel's rules in
 //! its node's namespace, in kube-proxy's own chain shapes.
 
 mod iptables;
@@ -31,8 +31,10 @@ pub async fn run(node: &NodeAddresses, settings: &NodeSettings, journal: Journal
     let mut slices = pin!(watch::<EndpointSlice>(client));
     let mut table = ServiceTable::default();
     let mut rules = Programmed::new(&node.name, settings.proxy, journal).await?;
-    // When to program next: set by the first change, so that later ones are coalesced.
+    // When to program next: set by the first change, so that later ones are coalesced. As in
+    // kube-proxy's runner, that is at once unless the last time was less than the period ago.
     let mut due: Option<Instant> = None;
+    let mut earliest = Instant::now();
     loop {
         let changed = tokio::select! {
             biased;
@@ -52,19 +54,25 @@ pub async fn run(node: &NodeAddresses, settings: &NodeSettings, journal: Journal
             },
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 due = None;
+                earliest = Instant::now() + settings.min_sync_period;
                 rules.program(&table.service_ports()).await?;
                 false
             }
         };
         if changed && table.is_synced() && due.is_none() {
-            due = Some(Instant::now() + settings.program_delay);
+            due = Some(earliest.max(Instant::now()) + settings.program_delay);
         }
     }
 }
 
 fn watch<K>(client: Client) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
 where
-    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+    K: Resource<DynamicType = ()>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
 {
     watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff()
 }

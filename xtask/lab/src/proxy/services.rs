@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use kube::{Resource, ResourceExt};
 use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
 
 /// The label that names a slice's Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -60,7 +60,11 @@ struct Objects<K> {
 
 impl<K> Default for Objects<K> {
     fn default() -> Self {
-        Self { by_name: BTreeMap::new(), listed: BTreeSet::new(), synced: false }
+        Self {
+            by_name: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            synced: false,
+        }
     }
 }
 
@@ -123,8 +127,13 @@ impl ServiceTable {
                 continue;
             };
             for port in spec.ports.as_deref().unwrap_or_default() {
-                let tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
-                let (true, Ok(number)) = (tcp, u16::try_from(port.port)) else { continue };
+                let tcp = port
+                    .protocol
+                    .as_deref()
+                    .is_none_or(|protocol| protocol == "TCP");
+                let (true, Ok(number)) = (tcp, u16::try_from(port.port)) else {
+                    continue;
+                };
                 let port_name = port.name.as_deref().unwrap_or_default();
                 let separator = if port_name.is_empty() { "" } else { ":" };
                 ports.push(ServicePort {
@@ -139,16 +148,26 @@ impl ServiceTable {
 
     fn backends(&self, namespace: &str, name: &str, port: &str, v4: bool) -> Vec<SocketAddr> {
         let (mut ready, mut draining) = (BTreeSet::new(), BTreeSet::new());
-        let slices = self.slices.by_name.iter().filter(|((slice_namespace, _), slice)| {
-            slice_namespace == namespace
-                && slice.labels().get(SERVICE_NAME).is_some_and(|service| service == name)
-                && slice.address_type == if v4 { "IPv4" } else { "IPv6" }
-        });
-        for (_, slice) in slices {
-            let number = slice.ports.iter().flatten().find_map(|p| {
-                (p.name.as_deref().unwrap_or_default() == port).then_some(p.port?)
+        let slices = self
+            .slices
+            .by_name
+            .iter()
+            .filter(|((slice_namespace, _), slice)| {
+                slice_namespace == namespace
+                    && slice
+                        .labels()
+                        .get(SERVICE_NAME)
+                        .is_some_and(|service| service == name)
+                    && slice.address_type == if v4 { "IPv4" } else { "IPv6" }
             });
-            let Some(Ok(number)) = number.map(u16::try_from) else { continue };
+        for (_, slice) in slices {
+            let number =
+                slice.ports.iter().flatten().find_map(|p| {
+                    (p.name.as_deref().unwrap_or_default() == port).then_some(p.port?)
+                });
+            let Some(Ok(number)) = number.map(u16::try_from) else {
+                continue;
+            };
             for endpoint in &slice.endpoints {
                 let Some(Ok(address)) = endpoint.addresses.first().map(|a| a.parse::<IpAddr>())
                 else {
@@ -162,13 +181,19 @@ impl ServiceTable {
                 }
             }
         }
-        (if ready.is_empty() { draining } else { ready }).into_iter().collect()
+        (if ready.is_empty() { draining } else { ready })
+            .into_iter()
+            .collect()
     }
 }
 
 /// Unknown readiness counts as ready (the API's rule).
 fn is_ready(endpoint: &Endpoint) -> bool {
-    endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
+    endpoint
+        .conditions
+        .as_ref()
+        .and_then(|c| c.ready)
+        .unwrap_or(true)
 }
 
 fn is_draining(endpoint: &Endpoint) -> bool {
@@ -209,7 +234,11 @@ mod tests {
         let mut table = ServiceTable::default();
         table.apply_service(Event::Apply(service()));
         table.apply_slice(Event::Apply(slice(endpoints)));
-        table.service_ports()[0].backends.iter().map(ToString::to_string).collect()
+        table.service_ports()[0]
+            .backends
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -237,7 +266,10 @@ mod tests {
 
     #[test]
     fn an_endpoint_without_conditions_is_ready() {
-        assert_eq!(backends(&json!([{"addresses": ["10.244.1.2"]}])), ["10.244.1.2:8080"]);
+        assert_eq!(
+            backends(&json!([{"addresses": ["10.244.1.2"]}])),
+            ["10.244.1.2:8080"]
+        );
     }
 
     #[test]

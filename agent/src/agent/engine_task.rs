@@ -1,0 +1,267 @@
+//! The one owner of the state: takes inputs from every side, answers queries, writes the recording.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::{sync::mpsc, time::MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{failure_log::FailureLog, now, probe_task::Kernel};
+use crate::{
+    cluster::ClusterStats,
+    engine::{ClusterChange, Config, Input, Request, State, What, step},
+    http::{FailuresAnswer, Query, RolloutsAnswer, StatusAnswer},
+    metrics::Metrics,
+    model::{Clock, Mono},
+    probe::HOOKS,
+    record::Recorder,
+};
+
+/// How often time is told to the engine.
+const TICK: Duration = Duration::from_millis(250);
+/// How many ticks between two looks at the node's own addresses.
+const ADDRESSES_EVERY: u64 = 40;
+/// Inputs taken from one side before the others get their turn.
+const BATCH: usize = 256;
+
+/// The engine with everything that is its alone.
+pub struct EngineTask {
+    state: State,
+    recorder: Option<Recorder>,
+    metrics: Metrics,
+    log: FailureLog,
+    stats: Arc<ClusterStats>,
+    kernel: Kernel,
+    requests: mpsc::Sender<Request>,
+    requests_dropped: u64,
+    node: Arc<str>,
+    started: Timestamp,
+    ticks: u64,
+    decided: u64,
+}
+
+impl EngineTask {
+    /// An engine with an empty state.
+    pub fn new(
+        config: Config,
+        recorder: Option<Recorder>,
+        stats: Arc<ClusterStats>,
+        kernel: Kernel,
+        requests: mpsc::Sender<Request>,
+    ) -> Self {
+        Self {
+            node: config.node.clone(),
+            state: State::new(config),
+            recorder,
+            metrics: Metrics::new(),
+            log: FailureLog::new(now()),
+            stats,
+            kernel,
+            requests,
+            requests_dropped: 0,
+            started: Timestamp::now(),
+            ticks: 0,
+            decided: 0,
+        }
+    }
+
+    /// Runs until `shutdown`, then takes what is still queued.
+    ///
+    /// # Errors
+    /// If the probes or the watches hang up.
+    pub async fn run(
+        mut self,
+        mut sightings: mpsc::Receiver<(Mono, What)>,
+        mut changes: mpsc::Receiver<ClusterChange>,
+        mut queries: mpsc::Receiver<Query>,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.tick();
+        let mut batch = Vec::new();
+        let mut change_batch = Vec::new();
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                _ = tick.tick() => self.tick(),
+                count = sightings.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        break;
+                    }
+                    for (at, what) in batch.drain(..) {
+                        self.input(at, what);
+                    }
+                }
+                count = changes.recv_many(&mut change_batch, BATCH) => {
+                    if count == 0 {
+                        break;
+                    }
+                    let at = now();
+                    for change in change_batch.drain(..) {
+                        self.input(at, What::Cluster(change));
+                    }
+                }
+                Some(query) = queries.recv() => self.answer(query),
+            }
+        }
+        while let Ok((at, what)) = sightings.try_recv() {
+            self.input(at, what);
+        }
+        self.tick();
+        self.flush();
+        info!(
+            failures = self.decided,
+            undecided = self.state.undecided_failures(),
+            pending = self.state.pending_attempts(),
+            "stopped"
+        );
+        Ok(())
+    }
+
+    fn input(&mut self, at: Mono, what: What) {
+        let input = Input { at, what };
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = recorder.input(&input)
+        {
+            warn!("the recording ends here: {error:#}", error = anyhow::Error::from(error));
+            self.recorder = None;
+        }
+        let outputs = step(&mut self.state, input);
+        if !outputs.watch.is_empty() && self.kernel.watch.send(outputs.watch).is_err() {
+            warn!("the probe task is gone: the watch set is not updated");
+        }
+        for request in outputs.requests {
+            if self.requests.try_send(request).is_err() {
+                self.requests_dropped += 1;
+            }
+        }
+        for failure in &outputs.failures {
+            self.decided += 1;
+            self.metrics.failure(failure);
+            let report = self.state.failure_report(failure);
+            self.log.write(&report, self.state.clock().mono.max(at));
+        }
+    }
+
+    fn tick(&mut self) {
+        let at = now();
+        let clock = Clock { mono: at, wall: Timestamp::now() };
+        self.input(at, What::Tick(clock));
+        if self.ticks.is_multiple_of(ADDRESSES_EVERY) {
+            match own_addresses() {
+                Ok(addresses) => self.input(at, What::NodeAddresses(addresses)),
+                Err(error) => warn!("cannot list the node's own addresses: {error}"),
+            }
+        }
+        self.ticks += 1;
+        let wanted = self.state.fresh_wanted();
+        self.kernel.wanted.send_if_modified(|known| {
+            let changed = *known != wanted;
+            *known = wanted;
+            changed
+        });
+        self.log.tick(at);
+        let probes = HOOKS.map(|name| (name, true));
+        self.metrics.observe(&mut self.state, &probes, &self.stats.snapshot());
+        let report = self.kernel.report.borrow().clone();
+        let events = [
+            ("read", report.losses.read),
+            ("matched", report.losses.matched),
+            ("submitted", report.losses.submitted),
+        ];
+        self.metrics.kernel(&events, &report.lost());
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = recorder.flush()
+        {
+            warn!("the recording ends here: {error:#}", error = anyhow::Error::from(error));
+            self.recorder = None;
+        }
+    }
+
+    /// A client that has hung up needs no answer: its receiver is gone, and that is all.
+    fn answer(&mut self, query: Query) {
+        match query {
+            Query::Metrics(reply) => {
+                drop(reply.send(self.metrics.encode().map_err(|error| error.to_string())));
+            }
+            Query::Status(reply) => drop(reply.send(Ok(self.status()))),
+            Query::Rollouts(reply) => {
+                let rollouts = self.state.rollouts().all().rev();
+                let rollouts = rollouts.map(|rollout| self.state.rollout_report(rollout)).collect();
+                drop(reply.send(Ok(RolloutsAnswer { node: self.node.clone(), rollouts })));
+            }
+            Query::Failures(reply) => {
+                let failures = self.state.failures();
+                let failures = failures.map(|failure| self.state.failure_report(failure)).collect();
+                drop(reply.send(Ok(FailuresAnswer { node: self.node.clone(), failures })));
+            }
+        }
+    }
+
+    fn status(&self) -> StatusAnswer {
+        let cluster = self.stats.snapshot();
+        let report = self.kernel.report.borrow().clone();
+        let mut not_ready = Vec::new();
+        if !self.state.is_synced() {
+            for (name, watch) in &cluster.watches {
+                use crate::cluster::WatchState::{Denied, Lost, Starting};
+                let essential = matches!(name.name(), "endpointslices" | "services" | "pods");
+                let state = match watch.state {
+                    Starting => "has not listed everything yet",
+                    Lost => "has lost the API server",
+                    Denied => "is denied by the API server",
+                    crate::cluster::WatchState::Synced => continue,
+                };
+                if essential {
+                    let why = watch.last_error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+                    not_ready.push(format!("the watch of {} {state}{why}", name.name()));
+                }
+            }
+            if not_ready.is_empty() {
+                not_ready.push("the watches have not caught up yet".to_owned());
+            }
+        }
+        let mut losses: BTreeMap<&'static str, u64> = report.lost().into_iter().collect();
+        losses.insert("undecodable", report.undecodable);
+        losses.insert("engine_overflow", self.state.overflowed());
+        losses.insert("requests_dropped", self.requests_dropped);
+        let lower_bound = self.state.lost() > 0 || self.state.overflowed() > 0;
+        StatusAnswer {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            started: self.started,
+            ready: not_ready.is_empty(),
+            not_ready,
+            pending_attempts: self.state.pending_attempts(),
+            undecided_failures: self.state.undecided_failures(),
+            failures: self.decided,
+            cancelled_attempts: self.state.cancelled(),
+            lower_bound,
+            losses,
+            probes: HOOKS.into_iter().map(|name| (name, true)).collect(),
+            conntrack: report.conntrack,
+            cluster,
+            log_suppressed: self.log.suppressed,
+        }
+    }
+}
+
+/// Addresses of the interfaces in the agent's own namespace.
+fn own_addresses() -> nix::Result<Vec<IpAddr>> {
+    let mut addresses: Vec<IpAddr> = nix::ifaddrs::getifaddrs()?
+        .filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Ok(addresses)
+}

@@ -1,0 +1,191 @@
+//! The agent: tasks, channels, readiness, and a shutdown with a deadline.
+//!
+//! # Layout
+//! - [`run`]: binds, loads, starts the tasks, waits for one to end or for a signal
+//! - `probe_task`: the kernel side; never blocked by the others
+//! - `engine_task`: the one owner of the state, the metrics and the recording
+//! - `failure_log`: one line a failure, rate-limited
+
+mod engine_task;
+mod failure_log;
+mod probe_task;
+
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    cli::Failed,
+    cluster::{self, ClusterStats},
+    engine::Config,
+    http,
+    model::Mono,
+    probe::{Options, Probe},
+    record::Recorder,
+};
+
+/// Bound of the channel from the probes: what does not fit is lost, and counted as such.
+const SIGHTINGS: usize = 16_384;
+/// Bound of the channel from the cluster: a full one slows the watches down.
+const CHANGES: usize = 4_096;
+/// Bound of the engine's questions to the API server.
+const REQUESTS: usize = 1_024;
+/// The whole shutdown.
+const SHUTDOWN: Duration = Duration::from_secs(4);
+
+/// Where the API is served.
+#[derive(Clone, Copy, Debug)]
+pub enum ApiListen {
+    /// Nowhere.
+    Off,
+    /// There.
+    At(SocketAddr),
+    /// The node's internal address (given, or found), port 9466.
+    NodeAddress(Option<IpAddr>),
+}
+
+/// Everything the agent is told; complete before anything binds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Node name.
+    pub node_name: String,
+    /// Kubeconfig.
+    pub kubeconfig: Option<PathBuf>,
+    /// Operations address.
+    pub listen: SocketAddr,
+    /// API address.
+    pub api_listen: ApiListen,
+    /// Recording.
+    pub record: Option<PathBuf>,
+    /// How long an attempt of an unseen socket may stay unanswered.
+    pub attempt_deadline_ns: u64,
+    /// Sizes of the kernel side.
+    pub probe: Options,
+}
+
+/// The monotonic clock, the kernel's own for its events.
+pub fn now() -> Mono {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    let nanos = time.map_or(0, |time| {
+        let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
+        seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0)
+    });
+    Mono(nanos)
+}
+
+/// Runs the agent until a signal, or until something it cannot do without ends.
+pub async fn run(settings: Settings) -> Result<(), Failed> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let client = cluster::connect(settings.kubeconfig.as_deref()).await.map_err(Failed::unavailable)?;
+    let operations = bind(settings.listen, "--listen").await?;
+    let api = match settings.api_listen {
+        ApiListen::Off => None,
+        ApiListen::At(address) => Some(bind(address, "--api-listen").await?),
+        ApiListen::NodeAddress(given) => {
+            let address = given.map_or_else(own_address, Ok)?;
+            Some(bind(SocketAddr::new(address, 9466), "--api-listen").await?)
+        }
+    };
+    let config = Config::new(settings.node_name.as_str());
+    let recorder = settings
+        .record
+        .as_deref()
+        .map(|path| Recorder::create(path, &config))
+        .transpose()
+        .map_err(Failed::unavailable)?;
+    let probe = Probe::start(settings.probe).map_err(Failed::unavailable)?;
+    info!(node = %settings.node_name, listen = %settings.listen, "probes attached");
+
+    let shutdown = CancellationToken::new();
+    let (sightings_out, sightings) = mpsc::channel(SIGHTINGS);
+    let (changes_out, changes) = mpsc::channel(CHANGES);
+    let (requests, requests_in) = mpsc::channel(REQUESTS);
+    let (queries_out, queries) = mpsc::channel(64);
+    let (kernel, orders) = probe_task::channel();
+    let stats = Arc::new(ClusterStats::default());
+    let mut tasks: JoinSet<(&'static str, anyhow::Result<()>)> = JoinSet::new();
+    let token = shutdown.clone();
+    tasks.spawn(async move {
+        let task = probe_task::run(probe, settings.probe, settings.attempt_deadline_ns, sightings_out, orders, token);
+        ("probe", task.await)
+    });
+    let engine = engine_task::EngineTask::new(config, recorder, stats.clone(), kernel, requests);
+    let token = shutdown.clone();
+    tasks.spawn(async move { ("engine", engine.run(sightings, changes, queries, token).await) });
+    let token = shutdown.clone();
+    let node = settings.node_name.clone();
+    tasks.spawn(async move {
+        ("cluster", cluster::run(client, node, changes_out, requests_in, stats, token).await)
+    });
+    let token = shutdown.clone();
+    let router = http::operations(queries_out.clone());
+    tasks.spawn(async move { ("operations server", http::serve(operations, router, token).await) });
+    if let Some(listener) = api {
+        let token = shutdown.clone();
+        let router = http::api(queries_out);
+        tasks.spawn(async move { ("API server", http::serve(listener, router, token).await) });
+    }
+
+    let ended = tokio::select! {
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        ended = tasks.join_next() => ended,
+    };
+    let failure = match ended {
+        None => {
+            info!("stopping");
+            None
+        }
+        Some(Ok((name, result))) => {
+            Some(result.err().unwrap_or_else(|| anyhow!("it ended")).context(format!("the {name} task stopped")))
+        }
+        Some(Err(error)) => Some(anyhow!(error).context("a task panicked")),
+    };
+    shutdown.cancel();
+    let drained = tokio::time::timeout(SHUTDOWN, async {
+        while let Some(ended) = tasks.join_next().await {
+            match ended {
+                Ok((_, Ok(()))) => {}
+                Ok((name, Err(error))) => warn!("the {name} task: {error:#}"),
+                Err(error) => warn!("a task: {error}"),
+            }
+        }
+    });
+    if drained.await.is_err() {
+        warn!("tasks were still running {} s after the signal: left behind", SHUTDOWN.as_secs());
+    }
+    failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failed> {
+    let bound = TcpListener::bind(address).await;
+    bound
+        .with_context(|| format!("cannot listen on {address}: name another address with {flag}"))
+        .map_err(Failed::unavailable)
+}
+
+/// The address from which this node reaches others: the source that the kernel would choose for a
+/// packet out. No packet is sent.
+fn own_address() -> Result<IpAddr, Failed> {
+    let find = || -> std::io::Result<IpAddr> {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        // TEST-NET-1 of RFC 5737: any address beyond the node does.
+        socket.connect("192.0.2.1:9")?;
+        Ok(socket.local_addr()?.ip())
+    };
+    find().context("cannot find the node's internal address: give it with --node-ip or --api-listen").map_err(Failed::unavailable)
+}

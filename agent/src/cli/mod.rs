@@ -1,0 +1,124 @@
+//! The command line: parse first, then act. One file a subcommand.
+
+mod agent;
+mod replay;
+
+use std::{
+    ffi::OsString,
+    fmt,
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+
+/// Attributes failed connections to the Kubernetes rollout that broke them.
+#[derive(Debug, Parser)]
+#[command(name = "rollrace", version, max_term_width = 100, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Watch this node's connections and the cluster's rollouts (what the `DaemonSet` runs)
+    #[cfg(feature = "probe")]
+    Agent(agent::Args),
+    /// Run a recording through the engine again and print what it decides
+    Replay(replay::Args),
+    /// Print the kernel's struct layout as JSON
+    #[cfg(feature = "probe")]
+    #[command(name = crate::probe::layout::SUBCOMMAND, hide = true)]
+    KernelLayout,
+}
+
+/// What the process exits with (`sysexits.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Bad usage: 64.
+    Usage,
+    /// Something needed is unavailable: 69.
+    Unavailable,
+    /// Internal error: 70.
+    Internal,
+}
+
+impl Exit {
+    fn code(self) -> u8 {
+        match self {
+            Self::Usage => 64,
+            Self::Unavailable => 69,
+            Self::Internal => 70,
+        }
+    }
+}
+
+/// An error with the exit code that it means.
+#[derive(Debug)]
+pub struct Failed {
+    exit: Exit,
+    error: anyhow::Error,
+}
+
+impl Failed {
+    /// Something needed is unavailable.
+    pub fn unavailable(error: impl Into<anyhow::Error>) -> Self {
+        Self { exit: Exit::Unavailable, error: error.into() }
+    }
+
+    /// Bad usage.
+    pub fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self { exit: Exit::Usage, error: error.into() }
+    }
+}
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Self {
+        Self { exit: Exit::Internal, error }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.error)
+    }
+}
+
+/// Parses and runs; what `main` returns.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors.
+            let code = if error.use_stderr() { Exit::Usage.code() } else { 0 };
+            return match error.print() {
+                Ok(()) => ExitCode::from(code),
+                Err(_) => ExitCode::from(Exit::Internal.code()),
+            };
+        }
+    };
+    let result = match cli.command {
+        #[cfg(feature = "probe")]
+        Command::Agent(args) => agent::run(args),
+        Command::Replay(args) => replay::run(&args),
+        #[cfg(feature = "probe")]
+        Command::KernelLayout => kernel_layout(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => {
+            eprintln!("rollrace: {failed}");
+            ExitCode::from(failed.exit.code())
+        }
+    }
+}
+
+#[cfg(feature = "probe")]
+fn kernel_layout() -> Result<(), Failed> {
+    use anyhow::Context as _;
+
+    let layout = crate::probe::layout::Layout::read(&crate::probe::layout::folder())
+        .map_err(Failed::unavailable)?;
+    serde_json::to_writer(std::io::stdout().lock(), &layout).context("cannot write the layout")?;
+    Ok(())
+}

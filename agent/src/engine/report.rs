@@ -1,0 +1,235 @@
+//! What the API shows: times as civil times, addresses in parts.
+
+use std::{collections::BTreeMap, net::{IpAddr, SocketAddr}, sync::Arc};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::State;
+use crate::model::{Cause, Class, Failure, Phase, Revision, Rollout, RolloutId, Side};
+
+/// An address and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransportAddress {
+    /// Address.
+    pub address: IpAddr,
+    /// Port.
+    pub port: u16,
+}
+
+impl From<SocketAddr> for TransportAddress {
+    fn from(socket: SocketAddr) -> Self {
+        Self { address: socket.ip(), port: socket.port() }
+    }
+}
+
+/// A workload by kind and name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkloadName {
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+/// One failure as `/api/v1/failures` shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailureReport {
+    /// How it failed.
+    pub class: Class,
+    /// Client.
+    pub client: TransportAddress,
+    /// What it dialled.
+    pub original: TransportAddress,
+    /// Where its last SYN went.
+    pub backend: Option<TransportAddress>,
+    /// Initial sequence number.
+    pub isn: u32,
+    /// Begin of the attempt.
+    pub first_syn: Timestamp,
+    /// SYNs seen.
+    pub syns: u32,
+    /// Outcome known.
+    pub ended: Timestamp,
+    /// Verdict reached.
+    pub decided: Timestamp,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Service; empty if unknown.
+    pub service: Arc<str>,
+    /// Pod; empty if unknown.
+    pub pod: Arc<str>,
+    /// Workload.
+    pub workload: Option<WorkloadName>,
+    /// Cause.
+    pub cause: Cause,
+    /// Side of the rollout.
+    pub side: Option<Side>,
+    /// Phase of the rollout.
+    pub phase: Phase,
+    /// Rollout.
+    pub rollout: Option<RolloutId>,
+    /// Revision that the rollout goes to.
+    pub revision: Option<String>,
+    /// Chain of evidence.
+    pub evidence: Vec<String>,
+}
+
+/// One revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevisionReport {
+    /// Number, where it has one.
+    pub revision: Option<u64>,
+    /// Template hash or controller revision.
+    pub hash: Arc<str>,
+    /// Images.
+    pub images: Vec<Arc<str>>,
+}
+
+impl From<&Revision> for RevisionReport {
+    fn from(revision: &Revision) -> Self {
+        Self {
+            revision: revision.revision,
+            hash: revision.hash.clone(),
+            images: revision.images.clone(),
+        }
+    }
+}
+
+/// Convergence of one endpoint on this node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvergenceReport {
+    /// Backend.
+    pub endpoint: TransportAddress,
+    /// Pod.
+    pub pod: Arc<str>,
+    /// Deletion → last fresh SYN, in seconds; null: not measured.
+    pub seconds: Option<f64>,
+    /// Fresh SYNs after the deletion; 0 with null seconds means "not measured".
+    pub fresh_syns_after: u64,
+    /// Deletion, 1 s resolution, truncated.
+    pub deleted: Timestamp,
+    /// How much later the deletion may have been: `seconds` is at most this much too long.
+    pub precision_seconds: f64,
+    /// Last fresh SYN.
+    pub last_fresh_syn: Option<Timestamp>,
+}
+
+/// One rollout as `/api/v1/rollouts` shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RolloutReport {
+    /// Identity.
+    pub id: RolloutId,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID of the workload.
+    pub uid: Arc<str>,
+    /// Where it came from.
+    pub from: Option<RevisionReport>,
+    /// Where it goes.
+    pub to: RevisionReport,
+    /// First observed.
+    pub started: Timestamp,
+    /// Complete; null while it runs.
+    pub completed: Option<Timestamp>,
+    /// A later one began before it was complete.
+    pub superseded: bool,
+    /// Last old pod gone.
+    pub last_old_pod_gone: Option<Timestamp>,
+    /// Failures by class.
+    pub failures: BTreeMap<Class, u64>,
+    /// Failures begun after completion.
+    pub after: u64,
+    /// Attempts to its Services.
+    pub attempts: u64,
+    /// First failure's begin.
+    pub first_failure: Option<Timestamp>,
+    /// Last failure's begin.
+    pub last_failure: Option<Timestamp>,
+    /// Convergence by endpoint.
+    pub convergence: Vec<ConvergenceReport>,
+    /// Counts are lower bounds: events were lost.
+    pub lower_bound: bool,
+}
+
+impl State {
+    /// A failure for people.
+    pub fn failure_report(&self, failure: &Failure) -> FailureReport {
+        let clock = self.clock();
+        let rollout = failure.rollout.as_ref().and_then(|id| self.rollouts().get(id));
+        FailureReport {
+            class: failure.class,
+            client: failure.client.into(),
+            original: failure.original.into(),
+            backend: failure.backend.map(Into::into),
+            isn: failure.isn,
+            first_syn: clock.wall(failure.first_syn),
+            syns: failure.syns,
+            ended: clock.wall(failure.ended),
+            decided: clock.wall(failure.decided),
+            namespace: failure.namespace.clone(),
+            service: failure.service.clone(),
+            pod: failure.pod.clone(),
+            workload: failure
+                .workload
+                .as_ref()
+                .map(|key| WorkloadName { kind: key.kind.clone(), name: key.name.clone() }),
+            cause: failure.cause,
+            side: failure.side,
+            phase: failure.phase,
+            rollout: failure.rollout.clone(),
+            revision: rollout.map(|rollout| match rollout.to.revision {
+                Some(number) => number.to_string(),
+                None => rollout.to.hash.to_string(),
+            }),
+            evidence: failure.evidence.clone(),
+        }
+    }
+
+    /// A rollout for people.
+    pub fn rollout_report(&self, rollout: &Rollout) -> RolloutReport {
+        let clock = self.clock();
+        RolloutReport {
+            id: rollout.id.clone(),
+            namespace: rollout.workload.namespace.clone(),
+            kind: rollout.workload.kind.clone(),
+            name: rollout.workload.name.clone(),
+            uid: rollout.workload.uid.clone(),
+            from: rollout.from.as_ref().map(Into::into),
+            to: (&rollout.to).into(),
+            started: clock.wall(rollout.started),
+            completed: rollout.completed.map(|at| clock.wall(at)),
+            superseded: rollout.superseded,
+            last_old_pod_gone: rollout.last_old_pod_gone.map(|at| clock.wall(at)),
+            failures: rollout.failures(),
+            after: rollout.failures_after(),
+            attempts: rollout.attempts,
+            first_failure: rollout.first_failure.map(|at| clock.wall(at)),
+            last_failure: rollout.last_failure.map(|at| clock.wall(at)),
+            convergence: rollout
+                .convergence
+                .iter()
+                .map(|known| ConvergenceReport {
+                    endpoint: known.endpoint.into(),
+                    pod: known.pod.clone(),
+                    seconds: known.nanos.map(seconds),
+                    fresh_syns_after: known.fresh_syns_after,
+                    deleted: known.deleted,
+                    precision_seconds: seconds(known.precision_nanos),
+                    last_fresh_syn: known.last_fresh_syn.map(|at| clock.wall(at)),
+                })
+                .collect(),
+            lower_bound: self.lost() > 0 || self.overflowed() > 0,
+        }
+    }
+}
+
+/// Nanoseconds as seconds.
+#[expect(clippy::cast_precision_loss, reason = "for people: a microsecond in a year is enough")]
+pub fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}

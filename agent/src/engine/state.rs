@@ -1,0 +1,244 @@
+//! What the engine remembers, and what it says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AttemptCounts, Request};
+use crate::{
+    attempts::{Attempts, Failed},
+    endpoints::{Endpoints, Name},
+    model::{Cause, Class, Clock, Failure, Mono, Phase, Wall, WorkloadKey},
+    owners::Owners,
+    rollouts::Rollouts,
+};
+
+/// What the engine is told once, before the first input; the first line of a recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// This node's name.
+    pub node: Arc<str>,
+    /// Failures held while evidence is awaited; past it they are decided as unknown.
+    pub max_held: usize,
+    /// Decided failures kept.
+    pub max_failures: usize,
+}
+
+impl Config {
+    /// Defaults for a node.
+    pub fn new(node: impl Into<Arc<str>>) -> Self {
+        Self { node: node.into(), max_held: 10_000, max_failures: 10_000 }
+    }
+}
+
+/// A change of the kernel's watch set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Watch {
+    /// SYNs to this backend are of interest.
+    Endpoint(SocketAddr),
+    /// SYNs to this Service's own address are of interest.
+    Service(SocketAddr),
+    /// They are no longer.
+    Forget(SocketAddr),
+    /// An address of this node or of a pod of it.
+    Local(IpAddr),
+    /// It is no longer.
+    NotLocal(IpAddr),
+}
+
+/// What follows from an input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outputs {
+    /// Failures decided.
+    pub failures: Vec<Failure>,
+    /// Questions to the API server.
+    pub requests: Vec<Request>,
+    /// Changes of the kernel's watch set.
+    pub watch: Vec<Watch>,
+}
+
+/// Labels under which a failure is counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct FailureLabels {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Service.
+    pub service: Arc<str>,
+    /// Kind of the workload.
+    pub workload_kind: Arc<str>,
+    /// Name of the workload.
+    pub workload: Arc<str>,
+    /// Class.
+    pub class: Class,
+    /// Cause.
+    pub cause: Cause,
+    /// Phase.
+    pub phase: Phase,
+}
+
+/// A failure that waits for its verdict.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub failed: Failed,
+    pub service: Option<Name>,
+}
+
+/// The state.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(super) config: Config,
+    pub(super) clock: Clock,
+    pub(super) now: Mono,
+    pub(super) synced: bool,
+    /// When the watches were last out of step; evidence is waited for from then on.
+    pub(super) unsynced: Mono,
+    pub(super) endpoints: Endpoints,
+    pub(super) owners: Owners,
+    pub(super) rollouts: Rollouts,
+    pub(super) attempts: Attempts,
+    pub(super) held: Vec<Held>,
+    pub(super) failures: VecDeque<Failure>,
+    pub(super) totals: BTreeMap<FailureLabels, u64>,
+    pub(super) counts: BTreeMap<SocketAddr, AttemptCounts>,
+    pub(super) local: BTreeSet<IpAddr>,
+    pub(super) node_addresses: BTreeSet<IpAddr>,
+    /// Pods asked about, with the version from which to follow their workload.
+    pub(super) asked: BTreeMap<Arc<str>, Arc<str>>,
+    /// Workloads followed, with the time since when.
+    pub(super) followed: BTreeMap<Arc<str>, Mono>,
+    pub(super) lost: u64,
+    pub(super) cancelled: u64,
+    pub(super) overflowed: u64,
+    /// From a failure's end to its verdict, and its wait apart from that; newest last.
+    pub(super) delays: Vec<u64>,
+    /// The second in which every endpoint was last looked over.
+    pub(super) swept: Mono,
+}
+
+impl State {
+    /// An empty state.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            clock: Clock { mono: Mono(0), wall: Wall::UNIX_EPOCH },
+            now: Mono(0),
+            synced: false,
+            unsynced: Mono(0),
+            endpoints: Endpoints::default(),
+            owners: Owners::default(),
+            rollouts: Rollouts::default(),
+            attempts: Attempts::default(),
+            held: Vec::new(),
+            failures: VecDeque::new(),
+            totals: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            local: BTreeSet::new(),
+            node_addresses: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            followed: BTreeMap::new(),
+            lost: 0,
+            cancelled: 0,
+            overflowed: 0,
+            delays: Vec::new(),
+            swept: Mono(0),
+        }
+    }
+
+    /// Decided failures, oldest first.
+    pub fn failures(&self) -> impl DoubleEndedIterator<Item = &Failure> {
+        self.failures.iter()
+    }
+
+    /// Failures by label since the start.
+    pub fn totals(&self) -> &BTreeMap<FailureLabels, u64> {
+        &self.totals
+    }
+
+    /// Counts by dialled address.
+    pub fn counts(&self) -> &BTreeMap<SocketAddr, AttemptCounts> {
+        &self.counts
+    }
+
+    /// Lifetimes and Services.
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// Pods and owners.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
+    /// Rollouts.
+    pub fn rollouts(&self) -> &Rollouts {
+        &self.rollouts
+    }
+
+    /// The two clocks as last compared.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Whether the watches were in step at the last input.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Attempts about which something was seen, not yet decided.
+    pub fn pending_attempts(&self) -> usize {
+        self.attempts.len()
+    }
+
+    /// Failures that wait for their verdict.
+    pub fn undecided_failures(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Kernel events and map entries lost: above 0, every count is a lower bound.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Attempts given up by their client before they could fail, on endpoints that served.
+    pub fn cancelled(&self) -> u64 {
+        self.cancelled
+    }
+
+    /// Failures decided as unknown for want of room to hold them, and attempts not held.
+    pub fn overflowed(&self) -> u64 {
+        self.overflowed + self.attempts.overflowed
+    }
+
+    /// Services that a workload's pods were seen behind.
+    pub fn services_of(&self, workload: &WorkloadKey) -> BTreeSet<Arc<str>> {
+        let lives = self.endpoints.all().filter(|life| {
+            life.namespace == workload.namespace
+                && life.pod.as_ref().is_some_and(|pod| {
+                    self.owners.place(&pod.uid).is_some_and(|place| place.workload.uid == workload.uid)
+                })
+        });
+        lives.flat_map(|life| life.services.iter().cloned()).collect()
+    }
+
+    /// Nanoseconds from outcome to verdict of the failures decided since the last call.
+    pub fn take_delays(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.delays)
+    }
+
+    /// Backends whose fresh SYNs matter now: they left in the last two minutes, or a failure on
+    /// them waits for its verdict.
+    pub fn fresh_wanted(&self) -> BTreeSet<SocketAddr> {
+        let horizon = self.now.0.saturating_sub(120_000_000_000);
+        let left = self
+            .endpoints
+            .all()
+            .filter(|life| life.left.is_some_and(|left| left.0 >= horizon))
+            .map(|life| life.endpoint);
+        left.chain(self.held.iter().filter_map(|held| held.failed.attempt.backend)).collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! What the API answers, and how it asks the engine for it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::{
+    cluster::ClusterSnapshot,
+    engine::{FailureReport, RolloutReport},
+};
+
+/// A question to the engine's task.
+pub enum Query {
+    /// `/metrics`
+    Metrics(oneshot::Sender<Answer<Vec<u8>>>),
+    /// `/api/v1/status`, `/readyz`
+    Status(oneshot::Sender<Answer<StatusAnswer>>),
+    /// `/api/v1/rollouts`
+    Rollouts(oneshot::Sender<Answer<RolloutsAnswer>>),
+    /// `/api/v1/failures`
+    Failures(oneshot::Sender<Answer<FailuresAnswer>>),
+}
+
+/// An answer, or why there is none.
+pub type Answer<T> = Result<T, String>;
+
+/// `/api/v1/status`
+#[derive(Clone, Debug, Serialize)]
+pub struct StatusAnswer {
+    /// This node.
+    pub node: Arc<str>,
+    /// Version of the agent.
+    pub version: &'static str,
+    /// When it started: it cannot know of anything before.
+    pub started: Timestamp,
+    /// Ready: probes attached, watches in step.
+    pub ready: bool,
+    /// What it is not ready for, in words; empty if it is ready.
+    pub not_ready: Vec<String>,
+    /// Attempts in trouble, not yet decided.
+    pub pending_attempts: usize,
+    /// Failures that wait for evidence.
+    pub undecided_failures: usize,
+    /// Failures decided since the start.
+    pub failures: u64,
+    /// Attempts given up by their client before they could fail.
+    pub cancelled_attempts: u64,
+    /// Counts are lower bounds: something below was lost.
+    pub lower_bound: bool,
+    /// What was lost, by reason.
+    pub losses: BTreeMap<&'static str, u64>,
+    /// Probes and whether they are attached.
+    pub probes: BTreeMap<&'static str, bool>,
+    /// Whether conntrack is there: without it Services cannot be told apart.
+    pub conntrack: bool,
+    /// The API server's side.
+    pub cluster: ClusterSnapshot,
+    /// Failure lines left out of the log by its rate limit.
+    pub log_suppressed: u64,
+}
+
+/// `/api/v1/rollouts`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RolloutsAnswer {
+    /// This node.
+    pub node: Arc<str>,
+    /// Rollouts, newest first.
+    pub rollouts: Vec<RolloutReport>,
+}
+
+/// `/api/v1/failures`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FailuresAnswer {
+    /// This node.
+    pub node: Arc<str>,
+    /// Failures, newest last; the last 10,000.
+    pub failures: Vec<FailureReport>,
+}

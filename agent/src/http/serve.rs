@@ -1,0 +1,88 @@
+//! The routes.
+
+use std::{future::Future, net::SocketAddr};
+
+use anyhow::Context as _;
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Json, Response},
+    routing::get,
+};
+use serde::Serialize;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{Answer, Query};
+
+/// The engine's task as the routes see it.
+type Engine = mpsc::Sender<Query>;
+
+/// `/metrics`, `/livez`, `/readyz`.
+pub fn operations(engine: Engine) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .with_state(engine)
+}
+
+/// `/api/v1/…`.
+pub fn api(engine: Engine) -> Router {
+    Router::new()
+        .route("/api/v1/status", get(|State(engine): State<Engine>| json(engine, Query::Status)))
+        .route("/api/v1/rollouts", get(|State(engine): State<Engine>| json(engine, Query::Rollouts)))
+        .route("/api/v1/failures", get(|State(engine): State<Engine>| json(engine, Query::Failures)))
+        .with_state(engine)
+}
+
+/// Serves until `shutdown`.
+///
+/// # Errors
+/// If the server fails.
+pub async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+    axum::serve(listener, router)
+        .with_graceful_shutdown(async move { shutdown.cancelled().await })
+        .await
+        .with_context(|| format!("serving HTTP on {address} failed"))
+}
+
+async fn ask<T>(engine: &Engine, query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query) -> Answer<T> {
+    let (reply, answer) = oneshot::channel();
+    engine.send(query(reply)).await.map_err(|_| "the agent is shutting down".to_owned())?;
+    answer.await.map_err(|_| "the agent is shutting down".to_owned())?
+}
+
+async fn metrics(State(engine): State<Engine>) -> Response {
+    match ask(&engine, Query::Metrics).await {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn ready(State(engine): State<Engine>) -> Response {
+    match ask(&engine, Query::Status).await {
+        Ok(status) if status.ready => "ok\n".into_response(),
+        Ok(status) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", status.not_ready.join("\n"))).into_response()
+        }
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
+}
+
+fn json<T: Serialize + Send>(
+    engine: Engine,
+    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query + Send,
+) -> impl Future<Output = Response> + Send {
+    async move {
+        match ask(&engine, query).await {
+            Ok(answer) => Json(answer).into_response(),
+            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The registry. Labels are closed sets; past the cap a series goes to `_other`, counted.
+
+use std::collections::{BTreeMap, HashSet};
+
+use prometheus::{
+    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+use crate::{
+    cluster::{ClusterSnapshot, WatchState},
+    engine::{FailureLabels, State, seconds},
+    model::{Cause, Class, Failure, Phase, Rollout, RolloutId, WorkloadKey},
+};
+
+/// The most series of one family whose labels come from the cluster.
+const SERIES_CAP: usize = 5_000;
+/// What stands in a label past the cap.
+const OTHER: &str = "_other";
+/// The most rollouts with gauges of their own.
+const ROLLOUT_CAP: usize = 200;
+/// How long after a rollout's last failure or completion its gauges stay.
+const ROLLOUT_STAYS_NANOS: u64 = 3_600 * 1_000_000_000;
+
+/// Every metric of the agent.
+pub struct Metrics {
+    registry: Registry,
+    failures: IntCounterVec,
+    attempts: IntCounterVec,
+    convergence: Histogram,
+    rollout_failures: IntGaugeVec,
+    rollout_convergence: GaugeVec,
+    rollout_start: GaugeVec,
+    rollout_complete: GaugeVec,
+    kernel_events: IntCounterVec,
+    kernel_lost: IntCounterVec,
+    probe_attached: IntGaugeVec,
+    watch_synced: IntGaugeVec,
+    watch_restarts: IntCounterVec,
+    api_requests: IntCounterVec,
+    delay: Histogram,
+    endpoints: IntGaugeVec,
+    undecided: IntGauge,
+    pending: IntGauge,
+    conntrack_entries: Gauge,
+    conntrack_limit: Gauge,
+    capped: IntCounter,
+    seen: HashSet<(&'static str, Vec<String>)>,
+    counted: BTreeMap<(&'static str, Vec<String>), u64>,
+    /// Convergences already in the histogram: the last value counted of each endpoint.
+    converged: HashSet<(RolloutId, std::net::SocketAddr)>,
+}
+
+impl Metrics {
+    /// All families, registered.
+    ///
+    /// # Panics
+    /// Never: the names are constants, and distinct.
+    #[expect(clippy::too_many_lines, reason = "one line a family, in one place to read them")]
+    pub fn new() -> Self {
+        let registry = Registry::new_custom(Some("rollrace".to_owned()), None)
+            .expect("a constant prefix is a valid name");
+        macro_rules! add {
+            ($made:expr) => {{
+                let made = $made.expect("constant names are valid");
+                registry.register(Box::new(made.clone())).expect("names are distinct");
+                made
+            }};
+        }
+        let rollout = &["namespace", "workload_kind", "workload", "revision"];
+        let build = add!(IntGaugeVec::new(
+            Opts::new("build_info", "1, with the version as label."),
+            &["version"],
+        ));
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Self {
+            failures: add!(IntCounterVec::new(
+                Opts::new("connection_failures_total", "Failed connections that this node accounts for."),
+                &["namespace", "service", "workload_kind", "workload", "class", "cause", "phase"],
+            )),
+            attempts: add!(IntCounterVec::new(
+                Opts::new("connection_attempts_total", "Attempts to connect to a Service from this node."),
+                &["namespace", "service"],
+            )),
+            convergence: add!(Histogram::with_opts(
+                HistogramOpts::new(
+                    "convergence_seconds",
+                    "From a pod's deletion to the last fresh connection that this node sent to it.",
+                )
+                .buckets(vec![
+                    0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0,
+                    120.0, 300.0, 900.0,
+                ]),
+            )),
+            rollout_failures: add!(IntGaugeVec::new(
+                Opts::new("rollout_failures", "Failures of a rollout on this node."),
+                &["namespace", "workload_kind", "workload", "revision", "class", "phase"],
+            )),
+            rollout_convergence: add!(GaugeVec::new(
+                Opts::new("rollout_convergence_seconds", "Longest convergence of a rollout's old pods on this node."),
+                rollout,
+            )),
+            rollout_start: add!(GaugeVec::new(
+                Opts::new("rollout_start_timestamp_seconds", "When the rollout was first observed."),
+                rollout,
+            )),
+            rollout_complete: add!(GaugeVec::new(
+                Opts::new("rollout_complete_timestamp_seconds", "When the rollout was complete."),
+                rollout,
+            )),
+            kernel_events: add!(IntCounterVec::new(
+                Opts::new("kernel_events_total", "What the eBPF programs did: read, matched, submitted."),
+                &["kind"],
+            )),
+            kernel_lost: add!(IntCounterVec::new(
+                Opts::new("kernel_events_lost_total", "Events and entries lost: counts are lower bounds."),
+                &["reason"],
+            )),
+            probe_attached: add!(IntGaugeVec::new(
+                Opts::new("probe_attached", "1 if the probe is attached."),
+                &["probe"],
+            )),
+            watch_synced: add!(IntGaugeVec::new(
+                Opts::new("watch_synced", "1 if the watch has listed everything and follows."),
+                &["resource"],
+            )),
+            watch_restarts: add!(IntCounterVec::new(
+                Opts::new("watch_restarts_total", "Times a watch had to begin again."),
+                &["resource", "reason"],
+            )),
+            api_requests: add!(IntCounterVec::new(
+                Opts::new("api_requests_total", "Single requests to the API server (watches apart)."),
+                &["resource", "code"],
+            )),
+            delay: add!(Histogram::with_opts(
+                HistogramOpts::new(
+                    "attribution_delay_seconds",
+                    "From a failure's outcome to its verdict: the wait for evidence.",
+                )
+                .buckets(vec![0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0]),
+            )),
+            endpoints: add!(IntGaugeVec::new(
+                Opts::new("endpoints_tracked", "Endpoints by state: serving, leaving, gone and remembered."),
+                &["state"],
+            )),
+            undecided: add!(IntGauge::new("undecided_failures", "Failures that wait for evidence.")),
+            pending: add!(IntGauge::new("pending_attempts", "Attempts seen to be in trouble, not yet decided.")),
+            conntrack_entries: add!(Gauge::new("conntrack_table_entries", "Conntrack entries (net.netfilter.nf_conntrack_count).")),
+            conntrack_limit: add!(Gauge::new("conntrack_table_limit", "Conntrack limit (net.netfilter.nf_conntrack_max).")),
+            capped: add!(IntCounter::new("series_capped_total", "Label sets that went to _other.")),
+            seen: HashSet::new(),
+            counted: BTreeMap::new(),
+            converged: HashSet::new(),
+            registry,
+        }
+    }
+
+    /// The text format.
+    ///
+    /// # Errors
+    /// If a family cannot be encoded.
+    pub fn encode(&self) -> Result<Vec<u8>, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+
+    /// Counts a decided failure.
+    pub fn failure(&mut self, failure: &Failure) {
+        let workload = failure.workload.as_ref();
+        let labels = [
+            &*failure.namespace,
+            &*failure.service,
+            workload.map_or("", |workload| &workload.kind),
+            workload.map_or("", |workload| &workload.name),
+            failure.class.name(),
+            failure.cause.name(),
+            failure.phase.name(),
+        ];
+        let labels = self.capped("connection_failures_total", &labels, 4);
+        self.failures.with_label_values(&labels).inc();
+    }
+
+    /// Brings everything else up to date.
+    pub fn observe(&mut self, state: &mut State, probes: &[(&str, bool)], cluster: &ClusterSnapshot) {
+        for nanos in state.take_delays() {
+            self.delay.observe(seconds(nanos));
+        }
+        for (name, attached) in probes {
+            self.probe_attached.with_label_values(&[*name]).set(i64::from(*attached));
+        }
+        for (name, watch) in &cluster.watches {
+            self.watch_synced
+                .with_label_values(&[name.name()])
+                .set(i64::from(watch.state == WatchState::Synced));
+            for (reason, count) in &watch.restarts {
+                let labels = [name.name(), reason.name()];
+                raise(&mut self.counted, "restarts", &labels, *count, &self.watch_restarts);
+            }
+        }
+        for ((resource, code), count) in &cluster.requests {
+            let code = code.to_string();
+            raise(&mut self.counted, "requests", &[resource, &code], *count, &self.api_requests);
+        }
+        let (serving, leaving, gone) = state.endpoints().counts();
+        for (name, count) in [("serving", serving), ("leaving", leaving), ("gone", gone)] {
+            self.endpoints.with_label_values(&[name]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.undecided.set(i64::try_from(state.undecided_failures()).unwrap_or(i64::MAX));
+        self.pending.set(i64::try_from(state.pending_attempts()).unwrap_or(i64::MAX));
+        self.attempts_of(state);
+        self.rollouts_of(state);
+        for (path, gauge) in [
+            ("/proc/sys/net/netfilter/nf_conntrack_count", &self.conntrack_entries),
+            ("/proc/sys/net/netfilter/nf_conntrack_max", &self.conntrack_limit),
+        ] {
+            if let Some(value) = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()) {
+                gauge.set(value);
+            }
+        }
+    }
+
+    /// Counts what the kernel side did and lost.
+    pub fn kernel(&mut self, events: &[(&'static str, u64)], lost: &[(&'static str, u64)]) {
+        for (kind, count) in events {
+            raise(&mut self.counted, "events", &[kind], *count, &self.kernel_events);
+        }
+        for (reason, count) in lost {
+            raise(&mut self.counted, "lost", &[reason], *count, &self.kernel_lost);
+        }
+    }
+
+    fn attempts_of(&mut self, state: &State) {
+        let mut by_service: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for (original, counts) in state.counts() {
+            if let Some((namespace, name)) = state.endpoints().service_at(*original) {
+                *by_service.entry((namespace.to_string(), name.to_string())).or_insert(0) += counts.attempts;
+            }
+        }
+        for ((namespace, service), count) in by_service {
+            let labels = self.capped("connection_attempts_total", &[&namespace, &service], 2);
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            raise(&mut self.counted, "attempts", &labels, count, &self.attempts);
+        }
+    }
+
+    /// Gauges of the rollouts that broke connections here, and the zeros of those that may.
+    fn rollouts_of(&mut self, state: &State) {
+        let now = state.clock().mono;
+        let rollouts: Vec<&Rollout> = state
+            .rollouts()
+            .all()
+            .rev()
+            .filter(|rollout| {
+                let last = rollout.last_failure.max(rollout.completed).unwrap_or(rollout.started);
+                now.since(last) < ROLLOUT_STAYS_NANOS
+            })
+            .take(ROLLOUT_CAP)
+            .collect();
+        self.rollout_failures.reset();
+        self.rollout_convergence.reset();
+        self.rollout_start.reset();
+        self.rollout_complete.reset();
+        for rollout in rollouts {
+            self.zeros_of(state, &rollout.workload);
+            self.convergence_of(rollout);
+            let revision = rollout.to.revision.map_or_else(|| rollout.to.hash.to_string(), |number| number.to_string());
+            let key = &rollout.workload;
+            let labels: [&str; 4] = [&key.namespace, &key.kind, &key.name, &revision];
+            let clock = state.clock();
+            let at = |mono| clock.wall(mono).as_duration().as_secs_f64();
+            self.rollout_start.with_label_values(&labels).set(at(rollout.started));
+            if let Some(completed) = rollout.completed {
+                self.rollout_complete.with_label_values(&labels).set(at(completed));
+            }
+            if let Some(longest) = rollout.convergence.iter().filter_map(|known| known.nanos).max() {
+                self.rollout_convergence.with_label_values(&labels).set(seconds(longest));
+            }
+            for (class, by_phase) in &rollout.failures_by_phase {
+                for (phase, count) in by_phase {
+                    let [namespace, kind, name, revision] = labels;
+                    self.rollout_failures
+                        .with_label_values(&[namespace, kind, name, revision, class.name(), phase.name()])
+                        .set(i64::try_from(*count).unwrap_or(i64::MAX));
+                }
+            }
+        }
+    }
+
+    /// A counter is 0 before its first event can be scraped: a burst whose series was born with it
+    /// would not be seen by `increase()`.
+    fn zeros_of(&mut self, state: &State, workload: &WorkloadKey) {
+        let services = state.services_of(workload);
+        for service in services {
+            for class in Class::ALL {
+                for phase in [Phase::During, Phase::After] {
+                    let labels = FailureLabels {
+                        namespace: workload.namespace.clone(),
+                        service: service.clone(),
+                        workload_kind: workload.kind.clone(),
+                        workload: workload.name.clone(),
+                        class: *class,
+                        cause: Cause::Rollout,
+                        phase,
+                    };
+                    let labels = [
+                        &*labels.namespace,
+                        &*labels.service,
+                        &*labels.workload_kind,
+                        &*labels.workload,
+                        labels.class.name(),
+                        labels.cause.name(),
+                        labels.phase.name(),
+                    ];
+                    let labels = self.capped("connection_failures_total", &labels, 4);
+                    self.failures.with_label_values(&labels);
+                }
+            }
+        }
+    }
+
+    /// A convergence enters the histogram once it can grow no more: two minutes after the departure
+    /// nobody looks at the endpoint's fresh SYNs any longer.
+    fn convergence_of(&mut self, rollout: &Rollout) {
+        let Some(gone) = rollout.last_old_pod_gone else { return };
+        let _ = gone;
+        for known in &rollout.convergence {
+            if let Some(nanos) = known.nanos
+                && self.converged.insert((rollout.id.clone(), known.endpoint))
+            {
+                self.convergence.observe(seconds(nanos));
+            }
+        }
+    }
+
+    /// The labels, or `_other` in the first `open` of them past the cap.
+    fn capped(&mut self, family: &'static str, labels: &[&str], open: usize) -> Vec<String> {
+        let own: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+        if self.seen.contains(&(family, own.clone())) {
+            return own;
+        }
+        let used = self.seen.iter().filter(|(known, _)| *known == family).count();
+        if used < SERIES_CAP {
+            self.seen.insert((family, own.clone()));
+            return own;
+        }
+        self.capped.inc();
+        own.into_iter().enumerate().map(|(i, label)| if i < open { OTHER.to_owned() } else { label }).collect()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Raises a counter to a cumulative value kept elsewhere.
+fn raise(
+    counted: &mut BTreeMap<(&'static str, Vec<String>), u64>,
+    family: &'static str,
+    labels: &[&str],
+    value: u64,
+    counter: &IntCounterVec,
+) {
+    let key = (family, labels.iter().map(|label| (*label).to_owned()).collect());
+    let before = counted.insert(key, value).unwrap_or(0);
+    counter.with_label_values(labels).inc_by(value.saturating_sub(before));
+}

@@ -1,0 +1,232 @@
+//! Loading and attaching.
+
+use std::{fs, io};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{PerCpuArray, RingBuf},
+    programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
+};
+use rollrace_ebpf::abi;
+use tokio::io::unix::AsyncFd;
+use tracing::{debug, warn};
+
+use super::{ProbeError, decode, layout::Layout, maps::Maps};
+use crate::model::Sighting;
+
+/// The eBPF object, built by `build.rs`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("ROLLRACE_BPF_OBJECT"));
+
+/// Tracepoints attached to; program and tracepoint have one name.
+pub const HOOKS: [&str; 3] = ["net_dev_queue", "kfree_skb", "inet_sock_set_state"];
+
+/// Capabilities that loading and reading need, by number (`include/uapi/linux/capability.h`).
+const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
+/// `CAP_SYS_ADMIN` stands in for both.
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// Sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Unanswered attempts tracked: unanswered SYNs a second × 120 s.
+    pub attempts: u32,
+    /// Bytes of the ring buffer, a power of two.
+    pub ring_bytes: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { attempts: 65_536, ring_bytes: 1 << 20 }
+    }
+}
+
+/// The programs, attached.
+pub struct Probe {
+    ebpf: Ebpf,
+    events: AsyncFd<RingBuf<aya::maps::MapData>>,
+    layout: Layout,
+    /// Records that were no event of this ABI.
+    pub undecodable: u64,
+    /// The maps.
+    pub maps: Maps,
+}
+
+impl Probe {
+    /// Resolves offsets, loads, attaches.
+    ///
+    /// # Errors
+    /// What is missing, by name, with the remedy.
+    pub fn start(options: Options) -> Result<Self, ProbeError> {
+        let layout = Layout::resolve()?;
+        if !layout.conntrack {
+            warn!("conntrack is not there yet: Service addresses are told apart once it is loaded");
+        }
+        let own_net = whoami(&layout)?;
+        let timeout = syn_sent_timeout();
+        debug!(own_net, timeout, "loading");
+        let mut loader = loader(&layout);
+        loader.override_global("OWN_NET", &own_net, true);
+        loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
+        loader.map_max_entries("ATTEMPTS", options.attempts);
+        loader.map_max_entries("EVENTS", options.ring_bytes);
+        let mut ebpf = loader.load(OBJECT).map_err(|error| refused("load the eBPF object", error))?;
+        for name in HOOKS {
+            let program = program(&mut ebpf, name)?;
+            program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;
+        }
+        for name in HOOKS {
+            let program = program(&mut ebpf, name)?;
+            program.attach(name).map_err(|error| match not_found(&error) {
+                true => ProbeError::NoTracepoint { name },
+                false => refused_program(&format!("attach to the tracepoint {name}"), error),
+            })?;
+        }
+        let maps = Maps::take(&mut ebpf, timeout)?;
+        let ring = ebpf.take_map("EVENTS").ok_or_else(|| no_map("EVENTS"))?;
+        let ring = RingBuf::try_from(ring).map_err(|error| load_error("open EVENTS", error))?;
+        let events = AsyncFd::new(ring).map_err(|error| load_error("poll EVENTS", error))?;
+        Ok(Self { ebpf, events, layout, undecodable: 0, maps })
+    }
+
+    /// Waits for events and takes all that are there.
+    ///
+    /// # Errors
+    /// If the ring buffer cannot be polled.
+    pub async fn sightings(&mut self, into: &mut Vec<Sighting>) -> io::Result<()> {
+        let mut ready = self.events.readable_mut().await?;
+        let ring = ready.get_inner_mut();
+        while let Some(record) = ring.next() {
+            match decode(&record, &self.layout) {
+                Ok(sighting) => into.push(sighting),
+                Err(error) => {
+                    self.undecodable += 1;
+                    warn!(%error, "a kernel event is not understood");
+                }
+            }
+        }
+        ready.clear_ready();
+        Ok(())
+    }
+
+    /// Runs of the programs that the kernel skipped because one was already running on that CPU.
+    pub fn recursion_misses(&self) -> u64 {
+        let mut misses = 0;
+        for name in HOOKS {
+            let Some(program) = self.ebpf.program(name) else { continue };
+            let Ok(fd) = program.fd() else { continue };
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(fd));
+            let Ok(text) = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) else { continue };
+            let value = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
+            misses += value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0);
+        }
+        misses
+    }
+
+    /// Whether conntrack was there at the start.
+    pub fn has_conntrack(&self) -> bool {
+        self.layout.conntrack
+    }
+}
+
+/// A loader with this kernel's layout.
+fn loader(layout: &Layout) -> EbpfLoader<'_> {
+    let mut loader = EbpfLoader::new();
+    for (name, value) in &layout.globals {
+        loader.override_global(name, value, true);
+    }
+    loader
+}
+
+/// `struct net *` of this process, through a program that runs in its context.
+fn whoami(layout: &Layout) -> Result<u64, ProbeError> {
+    let mut loader = loader(layout);
+    // This object is thrown away: it needs no room.
+    for map in ["ATTEMPTS", "ANSWERED", "FRESH", "ENDPOINTS", "LOCAL_PODS", "COUNTERS", "STARTS"] {
+        loader.map_max_entries(map, 64);
+    }
+    let mut ebpf = loader.load(OBJECT).map_err(|error| refused("create eBPF maps", error))?;
+    let program = program(&mut ebpf, "whoami")?;
+    program.load().map_err(|error| refused_program("load an eBPF program", error))?;
+    program
+        .test_run(RawTracePointRunOptions::new())
+        .map_err(|error| refused_program("run an eBPF program", error))?;
+    let map = ebpf.map("WHERE").ok_or_else(|| no_map("WHERE"))?;
+    let places: PerCpuArray<_, u64> =
+        PerCpuArray::try_from(map).map_err(|error| load_error("open WHERE", error))?;
+    let values = places.get(&0, 0).map_err(|error| load_error("read WHERE", error))?;
+    values.iter().copied().find(|net| *net != 0).ok_or_else(|| {
+        load_error("find the own network namespace", anyhow::anyhow!("the program reported none"))
+    })
+}
+
+/// `nf_conntrack_tcp_timeout_syn_sent` of this namespace in nanoseconds, 120 s if it cannot be read.
+fn syn_sent_timeout() -> u64 {
+    const PATH: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_syn_sent";
+    let seconds = fs::read_to_string(PATH).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    seconds.unwrap_or(120) * 1_000_000_000
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut RawTracePoint, ProbeError> {
+    let program = ebpf
+        .program_mut(name)
+        .ok_or_else(|| load_error("find a program", anyhow::anyhow!("the object has no program {name}")))?;
+    program.try_into().map_err(|error: ProgramError| load_error("use a program", error))
+}
+
+pub(super) fn no_map(name: &str) -> ProbeError {
+    load_error("find a map", anyhow::anyhow!("the object has no map {name}"))
+}
+
+pub(super) fn load_error(what: &str, source: impl Into<anyhow::Error>) -> ProbeError {
+    ProbeError::Load { what: what.to_owned(), source: source.into() }
+}
+
+fn refused(what: &str, error: aya::EbpfError) -> ProbeError {
+    permission(what, &error).unwrap_or_else(|| load_error(what, error))
+}
+
+fn refused_program(what: &str, error: ProgramError) -> ProbeError {
+    permission(what, &error).unwrap_or_else(|| load_error(what, error))
+}
+
+/// Whether the chain of causes ends in ENOENT.
+fn not_found(error: &(dyn std::error::Error + 'static)) -> bool {
+    os_error(error).is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// The error to show if it is one of permission.
+fn permission(what: &str, error: &(dyn std::error::Error + 'static)) -> Option<ProbeError> {
+    os_error(error).filter(|error| error.kind() == io::ErrorKind::PermissionDenied)?;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    let has = |number: u32| effective & (1 << number) != 0;
+    let missing: Vec<&str> = CAPABILITIES
+        .iter()
+        .filter(|(number, _)| !has(*number) && !has(CAP_SYS_ADMIN))
+        .map(|(_, name)| *name)
+        .collect();
+    let what = what.to_owned();
+    Some(if missing.is_empty() {
+        ProbeError::Forbidden { what }
+    } else {
+        ProbeError::NotPermitted { what, missing: missing.join(" and ") }
+    })
+}
+
+fn os_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<io::Error>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+const _: () = assert!(abi::VERSION == 1);
+

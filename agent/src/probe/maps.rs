@@ -1,0 +1,241 @@
+//! The watch set, the sweep of unanswered attempts, counts and losses.
+
+use std::{
+    collections::{BTreeSet, HashMap as StdHashMap, HashSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use aya::{
+    Ebpf,
+    maps::{HashMap, MapData, MapError, PerCpuArray, PerCpuHashMap},
+};
+use rollrace_ebpf::abi::{Address, Attempt, Counters, Fresh, Socket, Stat, Tuple, flag, watched};
+
+use super::{
+    ProbeError,
+    decode::{socket, to_attempt},
+    load::{load_error, no_map},
+};
+use crate::{
+    engine::{AttemptCounts, FreshSyns, Watch},
+    model::{Mono, Sighting},
+};
+
+macro_rules! pod {
+    ($($wrapper:ident($inner:ty)),+ $(,)?) => {
+        $(
+            /// A type of the kernel side, wrapped so that aya may read it from a map.
+            #[repr(transparent)]
+            #[derive(Clone, Copy)]
+            struct $wrapper($inner);
+            // SAFETY: `repr(C)` of integers without padding (asserted in `abi`): any bytes are one.
+            unsafe impl aya::Pod for $wrapper {}
+        )+
+    };
+}
+
+pod!(PodTuple(Tuple), PodAttempt(Attempt), PodSocket(Socket), PodAddress(Address), PodFresh(Fresh), PodCounters(Counters));
+
+/// Handles of the maps.
+pub struct Maps {
+    attempts: HashMap<MapData, PodTuple, PodAttempt>,
+    fresh: HashMap<MapData, PodSocket, PodFresh>,
+    endpoints: HashMap<MapData, PodSocket, u32>,
+    local_pods: HashMap<MapData, PodAddress, u32>,
+    counters: PerCpuHashMap<MapData, PodSocket, PodCounters>,
+    stats: PerCpuArray<MapData, u64>,
+    timeout_ns: u64,
+    swept: HashSet<(Tuple, u32)>,
+    counted: StdHashMap<Socket, u64>,
+    /// Watch-set entries that did not fit.
+    pub watch_full: u64,
+}
+
+/// What a sweep found.
+#[derive(Debug, Default)]
+pub struct Sweep {
+    /// Attempts unanswered for the deadline, each told once; and again when forgotten.
+    pub unanswered: Vec<Sighting>,
+    /// Counts that changed.
+    pub counts: Vec<AttemptCounts>,
+    /// Attempts in the map.
+    pub tracked: usize,
+}
+
+/// What the kernel side counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Packets whose headers were read.
+    pub read: u64,
+    /// Sightings of tracked attempts.
+    pub matched: u64,
+    /// Events submitted.
+    pub submitted: u64,
+    /// Events lost to a full ring buffer.
+    pub ring_full: u64,
+    /// Attempts not tracked: the map was full.
+    pub attempts_full: u64,
+    /// Attempts not counted: the map was full.
+    pub counters_full: u64,
+    /// Guarded reads that failed.
+    pub read_failed: u64,
+}
+
+impl Maps {
+    /// Takes the maps from the loaded object.
+    pub(super) fn take(ebpf: &mut Ebpf, timeout_ns: u64) -> Result<Self, ProbeError> {
+        macro_rules! open {
+            ($kind:ident, $name:literal) => {{
+                let map = ebpf.take_map($name).ok_or_else(|| no_map($name))?;
+                $kind::try_from(map).map_err(|error| load_error(concat!("open ", $name), error))?
+            }};
+        }
+        Ok(Self {
+            attempts: open!(HashMap, "ATTEMPTS"),
+            fresh: open!(HashMap, "FRESH"),
+            endpoints: open!(HashMap, "ENDPOINTS"),
+            local_pods: open!(HashMap, "LOCAL_PODS"),
+            counters: open!(PerCpuHashMap, "COUNTERS"),
+            stats: open!(PerCpuArray, "STATS"),
+            timeout_ns,
+            swept: HashSet::new(),
+            counted: StdHashMap::new(),
+            watch_full: 0,
+        })
+    }
+
+    /// Applies changes of the watch set; one that does not fit is counted.
+    pub fn watch(&mut self, changes: &[Watch]) {
+        for change in changes {
+            let done = match change {
+                Watch::Endpoint(address) => {
+                    let key = PodSocket(to_socket(*address));
+                    // A Service's address stays one, whatever an endpoint claims.
+                    match self.endpoints.get(&key, 0) {
+                        Ok(watched::SERVICE) => Ok(()),
+                        _ => self.endpoints.insert(key, watched::ENDPOINT, 0),
+                    }
+                }
+                Watch::Service(address) => {
+                    self.endpoints.insert(PodSocket(to_socket(*address)), watched::SERVICE, 0)
+                }
+                Watch::Forget(address) => gone(self.endpoints.remove(&PodSocket(to_socket(*address)))),
+                Watch::Local(address) => self.local_pods.insert(PodAddress(to_address(*address)), 1, 0),
+                Watch::NotLocal(address) => gone(self.local_pods.remove(&PodAddress(to_address(*address)))),
+            };
+            if done.is_err() {
+                self.watch_full += 1;
+            }
+        }
+    }
+
+    /// Looks over the unanswered attempts and the counters.
+    pub fn sweep(&mut self, now: Mono, deadline_ns: u64) -> Sweep {
+        let mut sweep = Sweep::default();
+        let mut expired = Vec::new();
+        let mut alive = HashSet::new();
+        for entry in self.attempts.iter() {
+            // An entry that vanishes under the iteration was answered.
+            let Ok((PodTuple(tuple), PodAttempt(attempt))) = entry else { continue };
+            sweep.tracked += 1;
+            let since_last = now.0.saturating_sub(attempt.last_ns);
+            let forget = since_last > self.timeout_ns;
+            if attempt.flags & flag::DECIDED == 0 {
+                let due = now.0.saturating_sub(attempt.first_ns) >= deadline_ns;
+                let key = (tuple, attempt.isn);
+                if forget || (due && !self.swept.contains(&key)) {
+                    let attempt = to_attempt(&tuple, &attempt);
+                    sweep.unanswered.push(Sighting::Unanswered { attempt, at: now });
+                }
+                if due {
+                    alive.insert(key);
+                }
+            }
+            if forget {
+                expired.push((tuple, attempt.isn));
+            }
+        }
+        self.swept = alive;
+        for (tuple, isn) in expired {
+            // Another attempt may have taken the tuple meanwhile.
+            let key = PodTuple(tuple);
+            if self.attempts.get(&key, 0).is_ok_and(|PodAttempt(attempt)| attempt.isn == isn) {
+                let _ = self.attempts.remove(&key);
+            }
+        }
+        for entry in self.counters.iter() {
+            let Ok((PodSocket(original), values)) = entry else { continue };
+            let sum = |of: fn(&Counters) -> u64| values.iter().map(|value| of(&value.0)).sum::<u64>();
+            let counts = AttemptCounts {
+                original: socket(original.address, original.port),
+                attempts: sum(|value| value.attempts),
+                answered: sum(|value| value.answered),
+                refused: sum(|value| value.refused),
+            };
+            let total = counts.attempts + counts.answered + counts.refused;
+            if self.counted.insert(original, total) != Some(total) {
+                sweep.counts.push(counts);
+            }
+        }
+        sweep
+    }
+
+    /// The kernel's counts of fresh SYNs to these backends.
+    pub fn fresh(&self, wanted: &BTreeSet<SocketAddr>) -> Vec<FreshSyns> {
+        wanted
+            .iter()
+            .filter_map(|endpoint| {
+                let PodFresh(fresh) = self.fresh.get(&PodSocket(to_socket(*endpoint)), 0).ok()?;
+                let mut by_second: Vec<(u64, u32)> = fresh
+                    .second
+                    .iter()
+                    .zip(fresh.count)
+                    .filter(|(_, count)| *count > 0)
+                    .map(|(second, count)| (u64::from(*second), count))
+                    .collect();
+                by_second.sort_unstable();
+                Some(FreshSyns {
+                    endpoint: *endpoint,
+                    last: Mono(fresh.last_ns),
+                    first_answer: (fresh.first_answer_ns != 0).then_some(Mono(fresh.first_answer_ns)),
+                    by_second,
+                })
+            })
+            .collect()
+    }
+
+    /// What the kernel side counted.
+    pub fn losses(&self) -> Losses {
+        let stat = |stat: Stat| {
+            self.stats.get(&(stat as u32), 0).map_or(0, |values| values.iter().sum::<u64>())
+        };
+        Losses {
+            read: stat(Stat::Read),
+            matched: stat(Stat::Matched),
+            submitted: stat(Stat::Submitted),
+            ring_full: stat(Stat::RingFull),
+            attempts_full: stat(Stat::AttemptsFull),
+            counters_full: stat(Stat::CountersFull),
+            read_failed: stat(Stat::ReadFailed),
+        }
+    }
+}
+
+/// A key that is not there need not be removed.
+fn gone(result: Result<(), MapError>) -> Result<(), MapError> {
+    match result {
+        Err(MapError::KeyNotFound) => Ok(()),
+        other => other,
+    }
+}
+
+fn to_address(address: IpAddr) -> Address {
+    match address {
+        IpAddr::V4(v4) => Address::from_octets(v4.to_ipv6_mapped().octets()),
+        IpAddr::V6(v6) => Address::from_octets(v6.octets()),
+    }
+}
+
+fn to_socket(socket: SocketAddr) -> Socket {
+    Socket { address: to_address(socket.ip()), port: socket.port(), pad: 0 }
+}

@@ -1,0 +1,18 @@
+//! The kernel side from user space: offsets, loading, reading what it saw, telling it what to watch.
+//!
+//! # Layout
+//! - [`layout`]: struct offsets from the running kernel's BTF, in a short-lived child
+//! - [`Probe`] (`load`): loads and attaches; names what is missing
+//! - `decode`: the only parser of ring-buffer bytes
+//! - `maps`: the watch set, the sweep of unanswered attempts, counts
+
+mod decode;
+mod error;
+pub mod layout;
+mod load;
+mod maps;
+
+pub use decode::{DecodeError, decode};
+pub use error::ProbeError;
+pub use load::{HOOKS, Options, Probe};
+pub use maps::{Losses, Sweep};

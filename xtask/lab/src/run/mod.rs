@@ -1,0 +1,197 @@
+//! One run, from the first link to the last line.
+
+mod clients;
+mod cluster;
+mod fresh_syns;
+mod outcome;
+mod progress;
+mod workload;
+
+pub use outcome::{RunResult, Summary, counts_text};
+
+use std::fs::File;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use tokio::time::sleep;
+
+use self::clients::Clients;
+use self::cluster::Cluster;
+use self::fresh_syns::FreshSynListener;
+use self::progress::Progress;
+use self::workload::{RolloutTruth, Workload};
+use crate::agent::{Agent, AgentReport};
+use crate::cli::RunArgs;
+use crate::isolate;
+
+/// Runs the lab as the first process of its own namespaces.
+pub fn inside(args: &RunArgs) -> Result<ExitCode> {
+    isolate::complete()?;
+    let out = args.out.clone().context("`--inside` needs `--out`")?;
+    log_to(&out.join("lab.log"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the lab's runtime")?;
+    let result = runtime.block_on(run(args, &out))?;
+    result.write(&out)?;
+    if args.json {
+        println!("{}", result.json_line()?);
+    } else {
+        print!("{}", result.text(&out));
+    }
+    Ok(if result.agrees() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+async fn run(args: &RunArgs, out: &Path) -> Result<RunResult> {
+    let progress = Progress::new();
+    progress.phase("building the cluster");
+    let mut cluster = Cluster::start(args, out).await?;
+    let broken = cluster.broken();
+    tokio::select! {
+        result = experiment(args, out, &cluster, &progress) => result,
+        error = broken => Err(error),
+    }
+}
+
+/// Everything that was found out, for [`RunResult`].
+struct Findings<'a> {
+    args: &'a RunArgs,
+    cluster: &'a Cluster,
+    rollout: RolloutTruth,
+    clients: Clients,
+    agents: Vec<AgentReport>,
+    unsettled: Vec<String>,
+    listeners: Vec<FreshSynListener>,
+}
+
+async fn experiment(
+    args: &RunArgs,
+    out: &Path,
+    cluster: &Cluster,
+    progress: &Progress,
+) -> Result<RunResult> {
+    let journal = &cluster.journal;
+    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas);
+    progress.phase("deploying the first revision");
+    workload.create().await?;
+    workload.completed().await?;
+    cluster.backends_reachable(&workload).await?;
+
+    let mut listeners = Vec::new();
+    for node in &cluster.nodes {
+        listeners.push(FreshSynListener::start(
+            node,
+            workload::CLUSTER_ADDRESS,
+            out,
+        )?);
+    }
+    let mut agents = Vec::new();
+    if !args.no_agent {
+        progress.phase("starting the agents");
+        let binary = args.agent_binary()?;
+        for node in &cluster.nodes {
+            let server = &cluster.server;
+            agents.push(Agent::start(
+                &binary,
+                &node.addresses,
+                &node.namespace,
+                server,
+                out,
+            )?);
+        }
+        for agent in &mut agents {
+            agent.ready().await?;
+        }
+        journal.phase("agents ready");
+    }
+    cluster.set_watch_delays(args);
+
+    progress.phase("load");
+    let mut clients = Clients::start(cluster, args, out).await?;
+    journal.phase("load started");
+    let rollout = {
+        let rollout = async {
+            sleep(Duration::from_secs(args.rollout_after)).await;
+            progress.phase("rolling out");
+            journal.phase("rollout started");
+            let started = Timestamp::now();
+            workload.roll_out("2").await?;
+            workload.completed().await?;
+            let completed = Timestamp::now();
+            journal.phase("rollout complete");
+            progress.phase("rollout complete");
+            anyhow::Ok((started, completed))
+        };
+        let load = clients.finished(progress);
+        tokio::pin!(rollout, load);
+        tokio::select! {
+            times = &mut rollout => {
+                let times = times?;
+                load.await?;
+                Some(times)
+            }
+            end = &mut load => {
+                end?;
+                None
+            }
+        }
+    };
+    let (started, completed) = rollout.with_context(|| {
+        format!(
+            "the rollout was not complete after {} s of load: use --seconds with more",
+            args.seconds
+        )
+    })?;
+    journal.phase("load ended");
+
+    progress.phase("waiting for the agents' verdicts");
+    let mut reports = Vec::new();
+    let mut unsettled = Vec::new();
+    for agent in &agents {
+        if !agent.settled().await? {
+            unsettled.push("an agent still has undecided failures at the deadline".to_owned());
+        }
+    }
+    for agent in &agents {
+        reports.push(agent.report(out).await?);
+    }
+    for agent in agents {
+        agent.stop().await?;
+    }
+    clients.read_logs()?;
+    for listener in &mut listeners {
+        listener.stop().await?;
+    }
+    let rollout = workload.truth(started, completed).await?;
+    progress.done();
+    RunResult::new(Findings {
+        args,
+        cluster,
+        rollout,
+        clients,
+        agents: reports,
+        unsettled,
+        listeners,
+    })
+}
+
+fn log_to(path: &Path) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(file)
+        .init();
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! The workload: a Deployment and its Service, and what its rollout really was.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::cluster::NAMESPACE;
+use crate::setup::Setup;
+
+/// The application: name of the Deployment and of the Service.
+pub const APPLICATION: &str = "api";
+/// The Service's cluster address.
+pub const CLUSTER_ADDRESS: &str = "10.96.0.80";
+/// The Service's port.
+pub const SERVICE_PORT: u16 = 80;
+/// Port that the pods listen on.
+const POD_PORT: u16 = 8080;
+/// Where a Deployment and its `ReplicaSets` have their revision.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+const TEMPLATE_HASH: &str = "pod-template-hash";
+/// A rollout of a few pods takes some seconds; this long means that it is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(120);
+
+/// The Deployment under test.
+pub struct Workload {
+    client: Client,
+    setup: Setup,
+    replicas: i32,
+}
+
+/// What the rollout really was.
+#[derive(Debug, Clone, Serialize)]
+pub struct RolloutTruth {
+    /// The workload's namespace.
+    pub namespace: String,
+    /// The workload's kind.
+    pub kind: String,
+    /// The workload's name.
+    pub name: String,
+    /// Where it came from.
+    pub from: RevisionTruth,
+    /// Where it led.
+    pub to: RevisionTruth,
+    /// When the template was changed.
+    pub started: Timestamp,
+    /// When `rollout status` would have returned.
+    pub completed: Timestamp,
+    /// The time between the two.
+    pub seconds: f64,
+}
+
+/// A revision.
+#[derive(Debug, Clone, Serialize)]
+pub struct RevisionTruth {
+    /// Its number.
+    pub revision: String,
+    /// Its template's hash.
+    pub hash: String,
+}
+
+impl Workload {
+    /// The workload in a setup.
+    pub fn new(client: Client, setup: Setup, replicas: i32) -> Self {
+        Self {
+            client,
+            setup,
+            replicas,
+        }
+    }
+
+    /// Creates the Service and the Deployment.
+    pub async fn create(&self) -> Result<()> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let service = serde_json::from_value(json!({
+            "metadata": {"name": APPLICATION, "namespace": NAMESPACE},
+            "spec": {
+                "type": "ClusterIP",
+                "clusterIP": CLUSTER_ADDRESS,
+                "clusterIPs": [CLUSTER_ADDRESS],
+                "ipFamilies": ["IPv4"],
+                "selector": {"app": APPLICATION},
+                "ports": [{
+                    "name": "http", "port": SERVICE_PORT, "targetPort": POD_PORT, "protocol": "TCP",
+                }],
+            },
+        }))?;
+        services
+            .create(&PostParams::default(), &service)
+            .await
+            .with_context(|| format!("create the Service {NAMESPACE}/{APPLICATION}"))?;
+        let deployment = self.setup.deployment(NAMESPACE, APPLICATION, self.replicas);
+        self.deployments()
+            .create(&PostParams::default(), &serde_json::from_value(deployment)?)
+            .await
+            .with_context(|| format!("create the Deployment {NAMESPACE}/{APPLICATION}"))?;
+        Ok(())
+    }
+
+    /// Changes the template to another version: a rollout.
+    pub async fn roll_out(&self, version: &str) -> Result<()> {
+        let containers = self.setup.containers(APPLICATION, version);
+        let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        self.patch(&patch).await.context("change the pod template")
+    }
+
+    async fn patch(&self, patch: &Value) -> Result<()> {
+        self.deployments()
+            .patch(APPLICATION, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        Ok(())
+    }
+
+    /// Waits until `kubectl rollout status` would return.
+    pub async fn completed(&self) -> Result<()> {
+        let complete = await_condition(
+            self.deployments(),
+            APPLICATION,
+            |found: Option<&Deployment>| found.is_some_and(is_complete),
+        );
+        match timeout(STUCK_AFTER, complete).await {
+            Ok(end) => end.map(|_| ()).context("watch the Deployment"),
+            Err(_) => bail!(
+                "the rollout of {NAMESPACE}/{APPLICATION} is not complete after {STUCK_AFTER:?}: see journal.jsonl and pods/"
+            ),
+        }
+    }
+
+    /// The addresses and ports of the pods that exist now.
+    pub async fn backends(&self) -> Result<Vec<SocketAddr>> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let selector = ListParams::default().labels(&format!("app={APPLICATION}"));
+        let pods = pods
+            .list(&selector)
+            .await
+            .context("list the workload's pods")?;
+        pods.iter()
+            .map(|pod| {
+                let address = pod.status.as_ref().and_then(|s| s.pod_ip.as_ref());
+                let address = address
+                    .with_context(|| format!("the pod {} has no address yet", pod.name_any()))?;
+                Ok(SocketAddr::new(
+                    address.parse().context("read a pod's address")?,
+                    POD_PORT,
+                ))
+            })
+            .collect()
+    }
+
+    /// What the rollout from the first to the latest revision was.
+    pub async fn truth(&self, started: Timestamp, completed: Timestamp) -> Result<RolloutTruth> {
+        let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let sets = sets
+            .list(&ListParams::default())
+            .await
+            .context("list the ReplicaSets")?;
+        let mut revisions: Vec<(u64, RevisionTruth)> = Vec::new();
+        for set in &sets {
+            let revision = set
+                .annotations()
+                .get(REVISION)
+                .with_context(|| format!("the ReplicaSet {} has no revision", set.name_any()))?;
+            let hash = set
+                .labels()
+                .get(TEMPLATE_HASH)
+                .with_context(|| format!("the ReplicaSet {} has no hash", set.name_any()))?;
+            let number = revision.parse().context("read a ReplicaSet's revision")?;
+            let truth = RevisionTruth {
+                revision: revision.clone(),
+                hash: hash.clone(),
+            };
+            revisions.push((number, truth));
+        }
+        revisions.sort_by_key(|(number, _)| *number);
+        let [(_, from), .., (_, to)] = revisions.as_slice() else {
+            bail!("the rollout made no second ReplicaSet")
+        };
+        Ok(RolloutTruth {
+            namespace: NAMESPACE.to_owned(),
+            kind: "Deployment".to_owned(),
+            name: APPLICATION.to_owned(),
+            from: from.clone(),
+            to: to.clone(),
+            started,
+            completed,
+            seconds: completed.duration_since(started).as_secs_f64(),
+        })
+    }
+
+    fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+}
+
+/// What `kubectl rollout status` waits for.
+fn is_complete(deployment: &Deployment) -> bool {
+    let (Some(spec), Some(status)) = (&deployment.spec, &deployment.status) else {
+        return false;
+    };
+    let updated = status.updated_replicas.unwrap_or(0);
+    status.observed_generation >= deployment.metadata.generation
+        && updated >= spec.replicas.unwrap_or(1)
+        && status.replicas.unwrap_or(0) <= updated
+        && status.available_replicas.unwrap_or(0) >= updated
+}
