@@ -33,6 +33,9 @@ pub struct Known<'a> {
     pub clock: Clock,
     /// Now.
     pub now: Mono,
+    /// This node's name if the client has its address: kubelet's probes come from there, and go to
+    /// pods of the same node.
+    pub probing_node: Option<&'a str>,
 }
 
 /// A cause with its evidence.
@@ -61,6 +64,9 @@ pub enum Decision {
     Blame(Box<Blame>),
     /// Given up by the client before it could fail, on an endpoint that was serving: no failure.
     Cancelled,
+    /// A direct connection that no Service sent there: a kubelet's probe, or a client that dials an
+    /// endpoint which was never ready.
+    Undirected,
     /// Evidence is missing and may still come.
     NotYet,
 }
@@ -71,6 +77,14 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
     let Some(life) = lifetime(failed, service, known.endpoints) else {
         return unless(last_chance, failed, || Blame::unknown("no endpoint was ever seen at that address"));
     };
+    if !failed.attempt.dnat && failed.class != Class::Rejected {
+        if known.probing_node.is_some_and(|node| life.node.as_deref() == Some(node)) {
+            return Decision::Undirected;
+        }
+        if life.ready.is_none() {
+            return if last_chance { Decision::Undirected } else { Decision::NotYet };
+        }
+    }
     let mut blame = Blame::of(life);
     blame.evidence.push(failed.wire.clone());
     let left = life.left.filter(|left| belongs(failed, life, *left, known));

@@ -242,6 +242,7 @@ impl EngineTask {
             undecided_failures: self.state.undecided_failures(),
             failures: self.decided,
             cancelled_attempts: self.state.cancelled(),
+            undirected_attempts: self.state.undirected(),
             lower_bound,
             losses,
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),

@@ -121,7 +121,7 @@ pub fn run(args: Args) -> Result<(), Failed> {
 }
 
 fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("ROLLRACE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("ROLLRACE_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match format {
         LogFormat::Json => log.json().flatten_event(true).init(),

@@ -123,15 +123,16 @@ impl Ask {
         let discover = || async {
             kube::discovery::pinned_kind(&self.client, &gvk).await.map(|(resource, _)| resource)
         };
-        let resource = match self.attempt("discover", api_version, discover).await {
-            Ok(resource) => resource,
-            // Discovery may be forbidden; the plural of nearly every kind can be guessed.
-            Err(error) => {
-                let guess = ApiResource::from_gvk(&gvk);
-                tracing::info!("{error}; taking {} for the resource of {kind}", spell(&guess));
-                guess
-            }
-        };
+        let resource =
+            match self.attempt("discover", &format!("kinds of {api_version}"), discover).await {
+                Ok(resource) => resource,
+                // Discovery may be forbidden; the plural of nearly every kind can be guessed.
+                Err(error) => {
+                    let guess = ApiResource::from_gvk(&gvk);
+                    tracing::info!("{error}; taking {} for the resource of {kind}", spell(&guess));
+                    guess
+                }
+            };
         let mut kinds = self.kinds.lock().await;
         if kinds.len() < KNOWN_KINDS {
             kinds.insert(key, resource.clone());
@@ -139,6 +140,7 @@ impl Ask {
         Ok(resource)
     }
 
+    /// Sends a request until it is answered; counted under its resource, of which there are few.
     async fn attempt<T, R>(
         &self,
         verb: &str,
@@ -148,13 +150,14 @@ impl Ask {
     where
         R: Future<Output = kube::Result<T>>,
     {
+        let counted = if verb == "discover" { "discovery" } else { resource };
         let mut backoff = DefaultBackoff::default();
         let begun = Instant::now();
         loop {
             self.bucket.take().await;
             let (code, text) = match timeout(PATIENCE, request()).await {
                 Ok(Ok(answer)) => {
-                    self.stats.requested(resource, 200);
+                    self.stats.requested(counted, 200);
                     return Ok(answer);
                 }
                 Ok(Err(kube::Error::Api(status))) => (status.code, status.message),
@@ -163,14 +166,14 @@ impl Ask {
                 }
                 // The answer, or the request, makes no sense: nor would the next.
                 Ok(Err(error)) => {
-                    self.stats.requested(resource, 0);
+                    self.stats.requested(counted, 0);
                     let error = anyhow::Error::new(error);
                     let text = format!("cannot {verb} {resource}: {error:#}");
                     return Err(Unanswered { text, code: 0 });
                 }
                 Err(_) => (0, format!("no answer within {} s", PATIENCE.as_secs())),
             };
-            self.stats.requested(resource, code);
+            self.stats.requested(counted, code);
             let remedy = match code {
                 403 => ": grant it in the agent's ClusterRole",
                 _ => "",

@@ -121,6 +121,7 @@ pub struct ClusterSnapshot {
     /// The last such complaint.
     pub last_complaint: Option<String>,
     /// Requests by (resource, HTTP code); code 0: no answer.
+    #[serde(serialize_with = "requests_by_name")]
     pub requests: BTreeMap<(String, u16), u64>,
     /// Workloads followed now.
     pub followed: usize,
@@ -130,6 +131,16 @@ pub struct ClusterSnapshot {
     pub resolve_dropped: u64,
     /// Owner look-ups answered from the cache.
     pub resolve_cached: u64,
+}
+
+/// JSON wants text as keys: `pods 200`.
+fn requests_by_name<S: serde::Serializer>(
+    requests: &BTreeMap<(String, u16), u64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(
+        requests.iter().map(|((resource, code), count)| (format!("{resource} {code}"), count)),
+    )
 }
 
 /// Shared by the tasks that write it and by metrics and status, which read it.

@@ -78,8 +78,8 @@ pub struct FailureReport {
 /// One revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevisionReport {
-    /// Number, where it has one.
-    pub revision: Option<u64>,
+    /// Number, where it has one; a `StatefulSet`'s and `DaemonSet`'s revision is its hash.
+    pub revision: Option<String>,
     /// Template hash or controller revision.
     pub hash: Arc<str>,
     /// Images.
@@ -89,7 +89,7 @@ pub struct RevisionReport {
 impl From<&Revision> for RevisionReport {
     fn from(revision: &Revision) -> Self {
         Self {
-            revision: revision.revision,
+            revision: revision.revision.map(|number| number.to_string()),
             hash: revision.hash.clone(),
             images: revision.images.clone(),
         }

@@ -113,6 +113,7 @@ pub struct State {
     pub(super) followed: BTreeMap<Arc<str>, Mono>,
     pub(super) lost: u64,
     pub(super) cancelled: u64,
+    pub(super) undirected: u64,
     pub(super) overflowed: u64,
     /// From a failure's end to its verdict, and its wait apart from that; newest last.
     pub(super) delays: Vec<u64>,
@@ -143,6 +144,7 @@ impl State {
             followed: BTreeMap::new(),
             lost: 0,
             cancelled: 0,
+            undirected: 0,
             overflowed: 0,
             delays: Vec::new(),
             swept: Mono(0),
@@ -207,6 +209,11 @@ impl State {
     /// Attempts given up by their client before they could fail, on endpoints that served.
     pub fn cancelled(&self) -> u64 {
         self.cancelled
+    }
+
+    /// Direct connections that no Service sent: kubelet's probes and the like.
+    pub fn undirected(&self) -> u64 {
+        self.undirected
     }
 
     /// Failures decided as unknown for want of room to hold them, and attempts not held.

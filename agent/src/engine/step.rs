@@ -332,7 +332,9 @@ fn decide_held(state: &mut State, out: &mut Outputs) {
             let attempt = &held.failed.attempt;
             held.service = service_of(attempt.key.original, attempt.backend, &state.endpoints);
         }
+        let from_node = state.node_addresses.contains(&held.failed.attempt.key.client.ip());
         let known = Known {
+            probing_node: from_node.then_some(&*state.config.node),
             endpoints: &state.endpoints,
             owners: &state.owners,
             rollouts: &state.rollouts,
@@ -347,6 +349,7 @@ fn decide_held(state: &mut State, out: &mut Outputs) {
         match attribute::decide(&held.failed, held.service.as_ref(), &known) {
             Decision::NotYet => waiting.push(held),
             Decision::Cancelled => state.cancelled += 1,
+            Decision::Undirected => state.undirected += 1,
             Decision::Blame(blame) => conclude(state, &held, *blame, out),
         }
     }

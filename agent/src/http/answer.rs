@@ -47,6 +47,8 @@ pub struct StatusAnswer {
     pub failures: u64,
     /// Attempts given up by their client before they could fail.
     pub cancelled_attempts: u64,
+    /// Failed direct connections that no Service sent: kubelet's probes and the like.
+    pub undirected_attempts: u64,
     /// Counts are lower bounds: something below was lost.
     pub lower_bound: bool,
     /// What was lost, by reason.

@@ -84,7 +84,8 @@ impl Probe {
         let maps = Maps::take(&mut ebpf, timeout)?;
         let ring = ebpf.take_map("EVENTS").ok_or_else(|| no_map("EVENTS"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| load_error("open EVENTS", error))?;
-        let events = AsyncFd::new(ring).map_err(|error| load_error("poll EVENTS", error))?;
+        // SAFETY: the ring buffer owns its descriptor, and keeps it open for as long as it lives.
+        let events = unsafe { AsyncFd::register(ring) }.map_err(|error| load_error("poll EVENTS", error))?;
         Ok(Self { ebpf, events, layout, undecodable: 0, maps })
     }
 

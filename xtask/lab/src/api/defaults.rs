@@ -1,4 +1,5 @@
-//! The defaults that a real API server fills in, as far as a kubelet, a proxy or an operator reads them.
+//! The defaults that a real API server fills in, as far as a kubelet, a proxy or an operator reads
+//! them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +16,10 @@ pub fn fill(resource: &Resource, object: &mut Value, state: &State) -> Result<()
         "pods" => {
             pod_spec(&mut object["spec"]);
             default(&mut object["spec"], "enableServiceLinks", true);
-            default_object(&mut object["status"], json!({ "phase": "Pending", "qosClass": "BestEffort" }));
+            default_object(
+                &mut object["status"],
+                json!({ "phase": "Pending", "qosClass": "BestEffort" }),
+            );
         }
         "deployments" => {
             default_object(
@@ -35,11 +39,20 @@ pub fn fill(resource: &Resource, object: &mut Value, state: &State) -> Result<()
                 &mut object["spec"],
                 json!({ "replicas": 1, "revisionHistoryLimit": 10, "podManagementPolicy": "OrderedReady" }),
             );
-            default_object(&mut object["spec"]["updateStrategy"], json!({ "type": "RollingUpdate" }));
+            default_object(
+                &mut object["spec"]["updateStrategy"],
+                json!({ "type": "RollingUpdate" }),
+            );
             if object["spec"]["updateStrategy"]["type"] == "RollingUpdate" {
-                default_object(&mut object["spec"]["updateStrategy"]["rollingUpdate"], json!({ "partition": 0 }));
+                default_object(
+                    &mut object["spec"]["updateStrategy"]["rollingUpdate"],
+                    json!({ "partition": 0 }),
+                );
             }
-            default_object(&mut object["status"], json!({ "replicas": 0, "availableReplicas": 0 }));
+            default_object(
+                &mut object["status"],
+                json!({ "replicas": 0, "availableReplicas": 0 }),
+            );
             template(object);
         }
         "daemonsets" => {
@@ -81,15 +94,24 @@ fn default_object(object: &mut Value, fields: Value) {
 
 /// A percentage stays text, a number becomes one.
 fn int_or_percent(text: &str) -> Value {
-    text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
+    text.parse::<i64>()
+        .map_or_else(|_| text.into(), Value::from)
 }
 
 fn strategy(strategy: &mut Value, max_surge: &str, max_unavailable: &str) {
     default(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
         default(strategy, "rollingUpdate", Map::new());
-        default(&mut strategy["rollingUpdate"], "maxSurge", int_or_percent(max_surge));
-        default(&mut strategy["rollingUpdate"], "maxUnavailable", int_or_percent(max_unavailable));
+        default(
+            &mut strategy["rollingUpdate"],
+            "maxSurge",
+            int_or_percent(max_surge),
+        );
+        default(
+            &mut strategy["rollingUpdate"],
+            "maxUnavailable",
+            int_or_percent(max_unavailable),
+        );
     }
 }
 
@@ -114,7 +136,12 @@ fn pod_spec(spec: &mut Value) {
                 "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
             }),
         );
-        for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        for port in container
+            .get_mut("ports")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             default(port, "protocol", "TCP");
             if host_network {
                 let container_port = port["containerPort"].clone();
@@ -122,7 +149,9 @@ fn pod_spec(spec: &mut Value) {
             }
         }
         for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
-            let Some(probe) = container.get_mut(probe).filter(|probe| probe.is_object()) else { continue };
+            let Some(probe) = container.get_mut(probe).filter(|probe| probe.is_object()) else {
+                continue;
+            };
             default_object(
                 probe,
                 json!({ "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3 }),
@@ -158,17 +187,28 @@ fn service(resource: &Resource, object: &mut Value, state: &State) -> Result<(),
     Ok(())
 }
 
-/// `clusterIP`, `clusterIPs` and `ipFamilies` follow from one another; what is missing is allocated.
+/// `clusterIP`, `clusterIPs` and `ipFamilies` follow from one another; what is missing is
+/// allocated.
 fn cluster_ips(resource: &Resource, spec: &mut Value, state: &State) -> Result<(), Failure> {
     let mut addresses: Vec<String> = match (&spec["clusterIPs"], &spec["clusterIP"]) {
-        (Value::Array(list), _) if !list.is_empty() => list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
+        (Value::Array(list), _) if !list.is_empty() => list
+            .iter()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect(),
         (_, Value::String(one)) if !one.is_empty() => vec![one.clone()],
         _ => Vec::new(),
     };
     let headless = addresses.first().is_some_and(|first| first == "None");
     if spec["ipFamilies"].as_array().is_none_or(Vec::is_empty) {
-        let families: Vec<&str> = addresses.iter().map(|a| if a.contains(':') { "IPv6" } else { "IPv4" }).collect();
-        spec["ipFamilies"] = if families.is_empty() { json!(["IPv4"]) } else { json!(families) };
+        let families: Vec<&str> = addresses
+            .iter()
+            .map(|a| if a.contains(':') { "IPv6" } else { "IPv4" })
+            .collect();
+        spec["ipFamilies"] = if families.is_empty() {
+            json!(["IPv4"])
+        } else {
+            json!(families)
+        };
     }
     if !headless {
         let families = spec["ipFamilies"].as_array().cloned().unwrap_or_default();
@@ -184,13 +224,18 @@ fn cluster_ips(resource: &Resource, spec: &mut Value, state: &State) -> Result<(
     Ok(())
 }
 
-/// The first free address of 10.96.1.0/24 or fd00:10:96::/112 (kubeadm's service range is 10.96.0.0/12; its first 256
-/// addresses are left to those who choose their own).
+/// The first free address of 10.96.1.0/24 or `fd00:10:96::/112` (kubeadm's service range is
+/// 10.96.0.0/12; its first 256 addresses are left to those who choose their own).
 fn allocate(resource: &Resource, v6: bool, state: &State) -> Result<IpAddr, Failure> {
     let services = resource::find("", "v1", "services").expect("services are in the table");
     let taken: BTreeSet<String> = state
         .list(services, None)
-        .flat_map(|(_, service)| service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default())
+        .flat_map(|(_, service)| {
+            service["spec"]["clusterIPs"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        })
         .filter_map(|address| address.as_str().map(str::to_owned))
         .collect();
     (1..=254_u8)
@@ -202,5 +247,11 @@ fn allocate(resource: &Resource, v6: bool, state: &State) -> Result<IpAddr, Fail
             }
         })
         .find(|address| !taken.contains(&address.to_string()))
-        .ok_or_else(|| Failure::invalid(resource, "", "spec.clusterIPs: no free address in the service range"))
+        .ok_or_else(|| {
+            Failure::invalid(
+                resource,
+                "",
+                "spec.clusterIPs: no free address in the service range",
+            )
+        })
 }

@@ -29,11 +29,14 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From the body of the request and its `gracePeriodSeconds` and `propagationPolicy` parameters.
+    /// From the body of the request and its `gracePeriodSeconds` and `propagationPolicy`
+    /// parameters.
     pub fn parse(body: &Value, grace: Option<&str>, policy: Option<&str>) -> Result<Self, Failure> {
         let grace_seconds = match grace {
             Some(text) => Some(text.parse().map_err(|_| {
-                Failure::bad_request(format!("gracePeriodSeconds is \"{text}\", expected a number of seconds"))
+                Failure::bad_request(format!(
+                    "gracePeriodSeconds is \"{text}\", expected a number of seconds"
+                ))
             })?),
             None => body["gracePeriodSeconds"].as_i64(),
         };
@@ -67,14 +70,28 @@ pub fn delete(
     now: Timestamp,
 ) -> Result<Deleted, Failure> {
     let current = state.get(resource, namespace, name)?;
-    for (wanted, field) in [(&options.uid, "uid"), (&options.resource_version, "resourceVersion")] {
+    for (wanted, field) in [
+        (&options.uid, "uid"),
+        (&options.resource_version, "resourceVersion"),
+    ] {
         if wanted.is_some() && wanted.as_deref() != object::meta(&current, field) {
-            return Err(Failure::precondition(resource, name, &format!("{field} differs from the one that is kept")));
+            return Err(Failure::precondition(
+                resource,
+                name,
+                &format!("{field} differs from the one that is kept"),
+            ));
         }
     }
     let key = Key::new(resource, namespace, name);
     if resource.plural == "pods" {
-        return Ok(delete_pod(state, &key, &current, options.grace_seconds, user, now));
+        return Ok(delete_pod(
+            state,
+            &key,
+            &current,
+            options.grace_seconds,
+            user,
+            now,
+        ));
     }
     let last = state.remove(&key).unwrap_or(current);
     if !options.orphan
@@ -108,8 +125,8 @@ pub fn evict(
     delete(state, pods, namespace, name, options, user, now).map(drop)
 }
 
-/// The pod's way out: the first deletion sets the time of the kill, the one without grace (the kubelet's) removes the
-/// object, after one last update that says so.
+/// The pod's way out: the first deletion sets the time of the kill, the one without grace (the
+/// kubelet's) removes the object, after one last update that says so.
 fn delete_pod(
     state: &mut State,
     key: &Key,
@@ -129,13 +146,21 @@ fn delete_pod(
             user: user.to_owned(),
             grace_seconds: grace,
         });
-    } else if asked.is_none() || grace >= current["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) {
-        // Only a shorter grace changes anything; a pod whose grace is over is being removed already.
+    } else if asked.is_none()
+        || grace
+            >= current["metadata"]["deletionGracePeriodSeconds"]
+                .as_i64()
+                .unwrap_or(0)
+    {
+        // Only a shorter grace changes anything; a pod whose grace is over is being removed
+        // already.
         return Deleted::Terminating(Arc::clone(current));
     }
     let mut next = Value::clone(current);
     let generation = next["metadata"]["generation"].as_i64().unwrap_or(0);
-    let deadline = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+    let deadline = now
+        .saturating_add(SignedDuration::from_secs(grace))
+        .unwrap_or(now);
     let metadata = object::meta_mut(&mut next);
     metadata.insert("deletionTimestamp".into(), object::time(deadline).into());
     metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
@@ -152,18 +177,31 @@ fn delete_pod(
 /// The grace that counts: none for a pod without a node or whose containers have ended.
 fn grace_seconds(pod: &Value, asked: Option<i64>) -> i64 {
     let unscheduled = pod["spec"]["nodeName"].as_str().unwrap_or("").is_empty();
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let ended = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    );
     if unscheduled || ended {
         return 0;
     }
     // 30 s: the API's default of terminationGracePeriodSeconds.
-    asked.or(pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30).max(0)
+    asked
+        .or(pod["spec"]["terminationGracePeriodSeconds"].as_i64())
+        .unwrap_or(30)
+        .max(0)
 }
 
-/// Removes an object whose owners are all gone already, as the collector does with one that a controller made too late.
+/// Removes an object whose owners are all gone already, as the collector does with one that a
+/// controller made too late.
 pub fn collect_orphan(state: &mut State, key: &Key, object: &Value, now: Timestamp) {
-    let owners = object["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
-    if !owners.is_empty() && owners.iter().all(|owner| is_absent(state, &key.namespace, owner)) {
+    let owners = object["metadata"]["ownerReferences"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    if !owners.is_empty()
+        && owners
+            .iter()
+            .all(|owner| is_absent(state, &key.namespace, owner))
+    {
         collect(state, key, now);
     }
 }
@@ -171,7 +209,9 @@ pub fn collect_orphan(state: &mut State, key: &Key, object: &Value, now: Timesta
 /// Whether an owner is surely not there; one of a kind that is not served may be.
 fn is_absent(state: &State, namespace: &str, owner: &Value) -> bool {
     let text = |field: &str| owner[field].as_str().unwrap_or_default();
-    let Some(resource) = RESOURCES.iter().find(|r| r.kind == text("kind") && r.api_version() == text("apiVersion"))
+    let Some(resource) = RESOURCES
+        .iter()
+        .find(|r| r.kind == text("kind") && r.api_version() == text("apiVersion"))
     else {
         return false;
     };
@@ -190,7 +230,15 @@ fn collect_dependents(state: &mut State, owner_uid: &str, now: Timestamp) {
 
 fn collect(state: &mut State, key: &Key, now: Timestamp) {
     let options = DeleteOptions::default();
-    if let Err(failure) = delete(state, key.resource(), &key.namespace, &key.name, &options, COLLECTOR, now) {
+    if let Err(failure) = delete(
+        state,
+        key.resource(),
+        &key.namespace,
+        &key.name,
+        &options,
+        COLLECTOR,
+        now,
+    ) {
         // A dependent of two owners may be gone already, with the other one.
         tracing::debug!(?key, ?failure, "nothing left to collect");
     }

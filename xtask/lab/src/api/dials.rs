@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The state of all dials. Each is set for the users whose name begins with a prefix; the longest prefix counts.
+/// The state of all dials. Each is set for the users whose name begins with a prefix; the longest
+/// prefix counts.
 #[derive(Debug, Clone, Default)]
 pub struct Dials {
     watch_delays: BTreeMap<String, Duration>,
@@ -20,18 +21,26 @@ struct Denial {
 }
 
 fn longest<'a, T>(dials: &'a BTreeMap<String, T>, user: &str) -> Option<&'a T> {
-    dials.iter().filter(|(prefix, _)| user.starts_with(prefix.as_str())).max_by_key(|(p, _)| p.len()).map(|(_, v)| v)
+    dials
+        .iter()
+        .filter(|(prefix, _)| user.starts_with(prefix.as_str()))
+        .max_by_key(|(p, _)| p.len())
+        .map(|(_, v)| v)
 }
 
 impl Dials {
     /// How much later than the write a watch event reaches the user.
     pub fn watch_delay(&self, user: &str) -> Duration {
-        longest(&self.watch_delays, user).copied().unwrap_or_default()
+        longest(&self.watch_delays, user)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// How long the user waits for the answer to any request.
     pub fn request_delay(&self, user: &str) -> Duration {
-        longest(&self.request_delays, user).copied().unwrap_or_default()
+        longest(&self.request_delays, user)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Whether the user may do this; `*` stands for any verb or resource.
@@ -44,7 +53,11 @@ impl Dials {
 
     /// How often the user's watches were closed; a watch that sees it change ends.
     pub fn closings(&self, user: &str) -> u64 {
-        self.closings.iter().filter(|(prefix, _)| user.starts_with(prefix.as_str())).map(|(_, count)| count).sum()
+        self.closings
+            .iter()
+            .filter(|(prefix, _)| user.starts_with(prefix.as_str()))
+            .map(|(_, count)| count)
+            .sum()
     }
 
     pub(super) fn set_watch_delay(&mut self, user_prefix: &str, delay: Duration) {
@@ -56,11 +69,16 @@ impl Dials {
     }
 
     pub(super) fn deny(&mut self, user_prefix: &str, verb: &str, plural: &str) {
-        self.denied.push(Denial { user_prefix: user_prefix.into(), verb: verb.into(), plural: plural.into() });
+        self.denied.push(Denial {
+            user_prefix: user_prefix.into(),
+            verb: verb.into(),
+            plural: plural.into(),
+        });
     }
 
     pub(super) fn allow_all(&mut self, user_prefix: &str) {
-        self.denied.retain(|denial| denial.user_prefix != user_prefix);
+        self.denied
+            .retain(|denial| denial.user_prefix != user_prefix);
     }
 
     pub(super) fn close_watches(&mut self, user_prefix: &str) {

@@ -20,7 +20,11 @@ pub fn list(
     params: &Params,
     view: View,
 ) -> Result<Value, Failure> {
-    let selector = Selector::parse(resource, params.get("labelSelector"), params.get("fieldSelector"))?;
+    let selector = Selector::parse(
+        resource,
+        params.get("labelSelector"),
+        params.get("fieldSelector"),
+    )?;
     let limit = params.number("limit")?.filter(|limit| *limit > 0);
     let (revision, after) = match params.get("continue") {
         Some(token) => {
@@ -30,7 +34,10 @@ pub fn list(
         None => (wanted_revision(state, params)?, None),
     };
     let objects: Vec<(Key, Arc<Value>)> = if revision == state.revision() {
-        state.list(resource, namespace).map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
+        state
+            .list(resource, namespace)
+            .map(|(key, object)| (key.clone(), Arc::clone(object)))
+            .collect()
     } else {
         let past = state.list_at(resource, namespace, revision).map_err(|failure| match after {
             Some(_) => Failure::new(
@@ -43,11 +50,14 @@ pub fn list(
         })?;
         past.into_iter().collect()
     };
-    let mut rest = objects
-        .into_iter()
-        .filter(|(key, object)| after.as_ref().is_none_or(|after| key > after) && selector.matches(object));
+    let mut rest = objects.into_iter().filter(|(key, object)| {
+        after.as_ref().is_none_or(|after| key > after) && selector.matches(object)
+    });
     let page: Vec<(Key, Arc<Value>)> = match limit {
-        Some(limit) => rest.by_ref().take(usize::try_from(limit).unwrap_or(usize::MAX)).collect(),
+        Some(limit) => rest
+            .by_ref()
+            .take(usize::try_from(limit).unwrap_or(usize::MAX))
+            .collect(),
         None => rest.by_ref().collect(),
     };
     let remaining = rest.count();
@@ -59,7 +69,10 @@ pub fn list(
         metadata["remainingItemCount"] = remaining.into();
     }
     let (kind, api_version) = view.list_type(resource);
-    let items: Vec<Value> = page.iter().map(|(_, object)| view.item(resource, object)).collect();
+    let items: Vec<Value> = page
+        .iter()
+        .map(|(_, object)| view.item(resource, object))
+        .collect();
     Ok(json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items }))
 }
 
@@ -68,27 +81,44 @@ fn wanted_revision(state: &State, params: &Params) -> Result<u64, Failure> {
     let current = state.revision();
     let asked = params.number("resourceVersion")?;
     match (params.get("resourceVersionMatch"), asked) {
-        (Some("Exact"), None | Some(0)) => {
-            Err(Failure::bad_request("resourceVersionMatch Exact needs a resourceVersion other than 0"))
-        }
-        (Some(_), None) => Err(Failure::bad_request("resourceVersionMatch needs a resourceVersion")),
+        (Some("Exact"), None | Some(0)) => Err(Failure::bad_request(
+            "resourceVersionMatch Exact needs a resourceVersion other than 0",
+        )),
+        (Some(_), None) => Err(Failure::bad_request(
+            "resourceVersionMatch needs a resourceVersion",
+        )),
         (_, Some(asked)) if asked > current => Err(Failure::too_large_revision(asked, current)),
         (Some("Exact"), Some(asked)) => Ok(asked),
         (None | Some("NotOlderThan"), _) => Ok(current),
-        (Some(other), _) => Err(Failure::bad_request(format!("resourceVersionMatch is \"{other}\""))),
+        (Some(other), _) => Err(Failure::bad_request(format!(
+            "resourceVersionMatch is \"{other}\""
+        ))),
     }
 }
 
 fn parse_continue(resource: &Resource, token: &str) -> Result<(u64, Key), Failure> {
     let mut parts = token.splitn(3, '/');
-    match (parts.next().and_then(|revision| revision.parse().ok()), parts.next(), parts.next()) {
-        (Some(revision), Some(namespace), Some(name)) => Ok((revision, Key::new(resource, namespace, name))),
-        _ => Err(Failure::bad_request(format!("continue key is not valid: {token}"))),
+    match (
+        parts.next().and_then(|revision| revision.parse().ok()),
+        parts.next(),
+        parts.next(),
+    ) {
+        (Some(revision), Some(namespace), Some(name)) => {
+            Ok((revision, Key::new(resource, namespace, name)))
+        }
+        _ => Err(Failure::bad_request(format!(
+            "continue key is not valid: {token}"
+        ))),
     }
 }
 
 /// The objects that a watch begins with, when it is to begin with the present state.
-pub fn initial(state: &State, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<Value>> {
+pub fn initial(
+    state: &State,
+    resource: &Resource,
+    namespace: Option<&str>,
+    selector: &Selector,
+) -> Vec<Arc<Value>> {
     let mut objects: Vec<Arc<Value>> = state
         .list(resource, namespace)
         .filter(|(_, object)| selector.matches(object))

@@ -1,9 +1,11 @@
-//! The lab's API server: the Kubernetes HTTP protocol over plain HTTP/1.1, with everything kept in memory.
+//! The lab's API server: the Kubernetes HTTP protocol over plain HTTP/1.1, with everything kept in
+//! memory.
 //!
-//! Lists (chunked, at a revision, by label and field), watches (bookmarks, streamed lists, 410 Gone), writes with
-//! optimistic concurrency and generations, and the two-step deletion of pods behave as in Kubernetes 1.36, whose
-//! recorded streams the tests compare them with. Not there: server-side apply, JSON patch, admission, finalizers,
-//! authentication (a bearer token is the caller's name) and protobuf.
+//! Lists (chunked, at a revision, by label and field), watches (bookmarks, streamed lists, 410
+//! Gone), writes with optimistic concurrency and generations, and the two-step deletion of pods
+//! behave as in Kubernetes 1.36, whose recorded streams the tests compare them with. Not there:
+//! server-side apply, JSON patch, admission, finalizers, authentication (a bearer token is the
+//! caller's name) and protobuf.
 //!
 //! # Layout
 //! - [`resource`]: the table of resources
@@ -11,7 +13,8 @@
 //! - `write`, `delete`, `defaults`: what writes do
 //! - `list`, `watch`, `selector`, `view`: what reads see
 //! - `request`, `route`, `serve`, `discovery`, `failure`: HTTP
-//! - [`dials`], [`usage`]: delays and refusals to turn, and who asked for what
+//! - [`Handle`]: what the lab asks of a running server; [`dials`], [`usage`]: what it turns and
+//!   reads
 
 mod client;
 mod defaults;
@@ -19,6 +22,7 @@ mod delete;
 pub mod dials;
 mod discovery;
 mod failure;
+mod handle;
 mod list;
 mod object;
 mod request;
@@ -35,8 +39,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,8 +50,9 @@ use tokio_util::sync::CancellationToken;
 pub use client::client;
 use dials::Dials;
 use failure::Failure;
+pub use handle::Handle;
 use store::{Snapshot, State};
-use usage::{Usage, UsageKey, UsageTable};
+use usage::UsageTable;
 
 /// How the server starts.
 #[derive(Debug, Clone)]
@@ -64,7 +67,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { history: 20_000, bookmark_interval: Duration::from_secs(10), state: None }
+        Self {
+            history: 20_000,
+            bookmark_interval: Duration::from_secs(10),
+            state: None,
+        }
     }
 }
 
@@ -99,7 +106,8 @@ struct Server {
 
 impl Server {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every write is one insertion after all checks, so a panic elsewhere leaves the state whole.
+        // Every write is one insertion after all checks, so a panic elsewhere leaves the state
+        // whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,19 +115,15 @@ impl Server {
         look(&self.lock())
     }
 
-    fn write<T>(&self, change: impl FnOnce(&mut State) -> Result<T, Failure>) -> Result<T, Failure> {
+    fn write<T>(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let mut state = self.lock();
         let result = change(&mut state);
         self.latest.send_replace(state.revision());
         result
     }
-}
-
-/// A running server. Clones are the same server.
-#[derive(Debug, Clone)]
-pub struct Handle {
-    server: Arc<Server>,
-    address: Option<SocketAddr>,
 }
 
 /// Starts the server on a listener and returns at once. It runs until [`Handle::shutdown`].
@@ -137,68 +141,5 @@ pub fn start(listener: TcpListener, options: Options) -> Handle {
         options,
     });
     tokio::spawn(serve::serve(listener, Arc::clone(&server)));
-    Handle { server, address }
-}
-
-impl Handle {
-    /// The server's address as a client on the same machine dials it: `http://ADDRESS:PORT`.
-    pub fn url(&self) -> String {
-        self.address.map(|address| format!("http://{address}")).unwrap_or_default()
-    }
-
-    /// Delivers each watch event that much later to the users whose name begins with the prefix, from now on and for
-    /// events that are already held back. The longest prefix counts. Lists answer from the present.
-    pub fn set_watch_delay(&self, user_prefix: &str, delay: Duration) {
-        self.server.dials.send_modify(|dials| dials.set_watch_delay(user_prefix, delay));
-    }
-
-    /// Answers every request of these users that much later.
-    pub fn set_request_delay(&self, user_prefix: &str, delay: Duration) {
-        self.server.dials.send_modify(|dials| dials.set_request_delay(user_prefix, delay));
-    }
-
-    /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
-    pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
-        self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
-    }
-
-    /// Takes back every refusal for exactly this prefix.
-    pub fn allow_all(&self, user_prefix: &str) {
-        self.server.dials.send_modify(|dials| dials.allow_all(user_prefix));
-    }
-
-    /// Ends the running watches of these users, in good order.
-    pub fn close_watches(&self, user_prefix: &str) {
-        self.server.dials.send_modify(|dials| dials.close_watches(user_prefix));
-    }
-
-    /// Forgets the history: a watch that resumes from before now gets 410 Gone.
-    pub fn compact(&self) {
-        self.server.lock().compact();
-    }
-
-    /// Every pod deletion so far, oldest first.
-    pub fn removals(&self) -> Vec<Removal> {
-        self.server.lock().removals.clone()
-    }
-
-    /// Requests and bytes so far, by user, verb and resource.
-    pub fn usage(&self) -> BTreeMap<UsageKey, Usage> {
-        self.server.usage.all()
-    }
-
-    /// The revision of the last write.
-    pub fn revision(&self) -> u64 {
-        self.server.lock().revision()
-    }
-
-    /// A copy of the state, for [`Options::state`] of a successor.
-    pub fn snapshot(&self) -> Snapshot {
-        self.server.lock().snapshot()
-    }
-
-    /// Stops: the listener is closed and every connection is cut. A successor may bind the same address.
-    pub fn shutdown(&self) {
-        self.server.stop.cancel();
-    }
+    Handle::new(server, address)
 }

@@ -25,18 +25,27 @@ impl Params {
 
     /// A parameter that is not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|text| !text.is_empty())
     }
 
     /// A boolean parameter; `watch` alone counts as true, as in Kubernetes.
     pub fn flag(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|text| matches!(text.as_str(), "" | "1" | "t" | "true" | "True"))
+        self.0
+            .get(name)
+            .is_some_and(|text| matches!(text.as_str(), "" | "1" | "t" | "true" | "True"))
     }
 
     /// A numeric parameter.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Failure> {
         self.get(name)
-            .map(|text| text.parse().map_err(|_| Failure::bad_request(format!("{name} is \"{text}\", expected a number"))))
+            .map(|text| {
+                text.parse().map_err(|_| {
+                    Failure::bad_request(format!("{name} is \"{text}\", expected a number"))
+                })
+            })
             .transpose()
     }
 }
@@ -59,7 +68,9 @@ impl Target {
     pub fn parse(group: &str, version: &str, rest: &[&str]) -> Option<Self> {
         let (namespace, rest) = match rest {
             // `/namespaces/NAME` and its two subresources are the namespace itself.
-            ["namespaces", _] | ["namespaces", _, "status" | "finalize"] | ["namespaces"] => (None, rest),
+            ["namespaces", _] | ["namespaces", _, "status" | "finalize"] | ["namespaces"] => {
+                (None, rest)
+            }
             ["namespaces", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
             _ => (None, rest),
         };
@@ -70,7 +81,12 @@ impl Target {
             [plural, name, subresource] => (plural, Some(owned(name)), Some(owned(subresource))),
             _ => return None,
         };
-        Some(Self { resource: (group.into(), version.into(), owned(plural)), namespace, name, subresource })
+        Some(Self {
+            resource: (group.into(), version.into(), owned(plural)),
+            namespace,
+            name,
+            subresource,
+        })
     }
 
     /// The resource in the table.
@@ -82,7 +98,11 @@ impl Target {
         } else {
             self.namespace.is_some()
         };
-        if misplaced { Err(Failure::no_such_path()) } else { Ok(found) }
+        if misplaced {
+            Err(Failure::no_such_path())
+        } else {
+            Ok(found)
+        }
     }
 }
 
@@ -101,19 +121,33 @@ mod tests {
 
     fn parsed(rest: &[&str]) -> (Option<String>, String, Option<String>, Option<String>) {
         let target = Target::parse("", "v1", rest).expect("a target");
-        (target.namespace, target.resource.2, target.name, target.subresource)
+        (
+            target.namespace,
+            target.resource.2,
+            target.name,
+            target.subresource,
+        )
     }
 
     #[test]
     fn a_path_names_a_collection_an_object_or_a_subresource() {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(parsed(&["pods"]), (None, "pods".into(), None, None));
-        assert_eq!(parsed(&["namespaces", "shop", "pods"]), (some("shop"), "pods".into(), None, None));
+        assert_eq!(
+            parsed(&["namespaces", "shop", "pods"]),
+            (some("shop"), "pods".into(), None, None)
+        );
         assert_eq!(
             parsed(&["namespaces", "shop", "pods", "a", "status"]),
             (some("shop"), "pods".into(), some("a"), some("status"))
         );
-        assert_eq!(parsed(&["namespaces", "shop"]), (None, "namespaces".into(), some("shop"), None));
-        assert_eq!(parsed(&["nodes", "n1", "status"]), (None, "nodes".into(), some("n1"), some("status")));
+        assert_eq!(
+            parsed(&["namespaces", "shop"]),
+            (None, "namespaces".into(), some("shop"), None)
+        );
+        assert_eq!(
+            parsed(&["nodes", "n1", "status"]),
+            (None, "nodes".into(), some("n1"), some("status"))
+        );
     }
 }

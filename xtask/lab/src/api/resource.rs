@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// What a change must touch for `metadata.generation` to grow, as each type's own strategy in Kubernetes has it.
+/// What a change must touch for `metadata.generation` to grow, as each type's own strategy in
+/// Kubernetes has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
     /// The type has no generation (Services, Nodes, Namespaces, Events).
@@ -39,7 +40,12 @@ pub struct Resource {
 }
 
 impl Resource {
-    const fn new(group: &'static str, version: &'static str, plural: &'static str, kind: &'static str) -> Self {
+    const fn new(
+        group: &'static str,
+        version: &'static str,
+        plural: &'static str,
+        kind: &'static str,
+    ) -> Self {
         Self {
             group,
             version,
@@ -147,5 +153,7 @@ pub static RESOURCES: &[Resource] = &[
 
 /// The resource a path names, if it is served.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-    RESOURCES.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
+    RESOURCES
+        .iter()
+        .find(|r| r.group == group && r.version == version && r.plural == plural)
 }

@@ -24,9 +24,15 @@ use super::write::{self, Part};
 const BODY_LIMIT: usize = 3 << 20;
 
 /// Answers one request.
-pub async fn answer(server: Arc<Server>, request: Request<Body>) -> Result<Response<Body>, Infallible> {
+pub async fn answer(
+    server: Arc<Server>,
+    request: Request<Body>,
+) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
-    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let segments: Vec<&str> = path
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+        .collect();
     let answer = match segments[..] {
         ["readyz" | "livez" | "healthz", ..] => Ok(Response::new(Body::from("ok"))),
         ["version"] => json_response(StatusCode::OK, &discovery::version()),
@@ -53,7 +59,13 @@ fn json_response(code: StatusCode, value: &Value) -> Result<Response<Body>, Fail
         .status(code)
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(value.to_string()))
-        .map_err(|error| Failure::new(500, "InternalError", format!("cannot build the answer: {error}")))
+        .map_err(|error| {
+            Failure::new(
+                500,
+                "InternalError",
+                format!("cannot build the answer: {error}"),
+            )
+        })
 }
 
 /// A request about a resource: counted, delayed, permitted, then done.
@@ -71,14 +83,30 @@ async fn resource(
         Some(subresource) => format!("{resource}/{subresource}"),
         None => resource.to_string(),
     };
-    let usage = UsageKey { user, verb, resource: counted };
-    server.usage.count(&usage, |counters| counters.requests += 1);
+    let usage = UsageKey {
+        user,
+        verb,
+        resource: counted,
+    };
+    server
+        .usage
+        .count(&usage, |counters| counters.requests += 1);
     let delay = server.dials.borrow().request_delay(&usage.user);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    let call = Call { server, resource, target: &target, params: &params, usage: &usage };
-    let answer = if server.dials.borrow().allows(&usage.user, verb, resource.plural) {
+    let call = Call {
+        server,
+        resource,
+        target: &target,
+        params: &params,
+        usage: &usage,
+    };
+    let answer = if server
+        .dials
+        .borrow()
+        .allows(&usage.user, verb, resource.plural)
+    {
         call.run(request).await
     } else {
         Err(Failure::forbidden(&usage.user, verb, resource))
@@ -119,19 +147,29 @@ impl Call<'_> {
         let namespace = self.target.namespace.as_deref();
         match self.usage.verb {
             "watch" => {
-                let watch =
-                    Watch::new(self.server, self.usage.clone(), self.resource, namespace, self.params, view)?;
+                let watch = Watch::new(
+                    self.server,
+                    self.usage.clone(),
+                    self.resource,
+                    namespace,
+                    self.params,
+                    view,
+                )?;
                 let mut response = Response::new(Body::from_stream(watch.into_stream()));
                 let json = header::HeaderValue::from_static("application/json");
                 response.headers_mut().insert(header::CONTENT_TYPE, json);
                 Ok(response)
             }
             "list" => {
-                let list = self.server.read(|state| list::list(state, self.resource, namespace, self.params, view))?;
+                let list = self
+                    .server
+                    .read(|state| list::list(state, self.resource, namespace, self.params, view))?;
                 self.respond(StatusCode::OK, &list)
             }
             "get" => {
-                let object = self.server.read(|state| state.get(self.resource, self.namespace(), self.name()))?;
+                let object = self
+                    .server
+                    .read(|state| state.get(self.resource, self.namespace(), self.name()))?;
                 self.respond(StatusCode::OK, &view.object(&object))
             }
             verb => {
@@ -160,13 +198,16 @@ impl Call<'_> {
             None => Part::Main,
             Some("status") if resource.status => Part::Status,
             Some("binding") if resource.plural == "pods" => {
-                self.server.write(|state| write::bind(state, resource, namespace, name, body, now))?;
+                self.server
+                    .write(|state| write::bind(state, resource, namespace, name, body, now))?;
                 return Ok((StatusCode::CREATED, success(resource, name)));
             }
             Some("eviction") if resource.plural == "pods" => {
                 let options = DeleteOptions::parse(&body["deleteOptions"], None, None)?;
                 let user = &self.usage.user;
-                self.server.write(|state| delete::evict(state, resource, namespace, name, &options, user, now))?;
+                self.server.write(|state| {
+                    delete::evict(state, resource, namespace, name, &options, user, now)
+                })?;
                 return Ok((StatusCode::CREATED, success(resource, name)));
             }
             Some(_) => return Err(Failure::no_such_path()),
@@ -175,11 +216,16 @@ impl Call<'_> {
             return Err(Failure::method_not_allowed());
         }
         let written = self.server.write(|state| match self.usage.verb {
-            "create" if name.is_empty() => write::create(state, resource, namespace, body.clone(), now),
+            "create" if name.is_empty() => {
+                write::create(state, resource, namespace, body.clone(), now)
+            }
             "update" => write::update(state, resource, namespace, name, part, body.clone()),
             "patch" => write::patch(state, resource, namespace, name, part, body),
             "delete" => {
-                let (grace, policy) = (self.params.get("gracePeriodSeconds"), self.params.get("propagationPolicy"));
+                let (grace, policy) = (
+                    self.params.get("gracePeriodSeconds"),
+                    self.params.get("propagationPolicy"),
+                );
                 let options = DeleteOptions::parse(body, grace, policy)?;
                 let user = &self.usage.user;
                 match delete::delete(state, resource, namespace, name, &options, user, now)? {
@@ -191,7 +237,11 @@ impl Call<'_> {
             "deletecollection" => self.delete_collection(state, body, now),
             _ => Err(Failure::method_not_allowed()),
         })?;
-        let code = if self.usage.verb == "create" { StatusCode::CREATED } else { StatusCode::OK };
+        let code = if self.usage.verb == "create" {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
         Ok((code, Value::clone(&written)))
     }
 
@@ -201,11 +251,25 @@ impl Call<'_> {
         body: &Value,
         now: Timestamp,
     ) -> Result<Arc<Value>, Failure> {
-        let list = list::list(state, self.resource, Some(self.namespace()), self.params, View::Whole)?;
+        let list = list::list(
+            state,
+            self.resource,
+            Some(self.namespace()),
+            self.params,
+            View::Whole,
+        )?;
         let options = DeleteOptions::parse(body, self.params.get("gracePeriodSeconds"), None)?;
         for item in list["items"].as_array().into_iter().flatten() {
             let name = super::object::meta(item, "name").unwrap_or_default();
-            delete::delete(state, self.resource, self.namespace(), name, &options, &self.usage.user, now)?;
+            delete::delete(
+                state,
+                self.resource,
+                self.namespace(),
+                name,
+                &options,
+                &self.usage.user,
+                now,
+            )?;
         }
         Ok(Arc::new(list))
     }
@@ -213,12 +277,20 @@ impl Call<'_> {
     fn respond(&self, code: StatusCode, value: &Value) -> Result<Response<Body>, Failure> {
         let text = value.to_string();
         let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
-        self.server.usage.count(self.usage, |counters| counters.bytes += bytes);
+        self.server
+            .usage
+            .count(self.usage, |counters| counters.bytes += bytes);
         Response::builder()
             .status(code)
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from(text))
-            .map_err(|error| Failure::new(500, "InternalError", format!("cannot build the answer: {error}")))
+            .map_err(|error| {
+                Failure::new(
+                    500,
+                    "InternalError",
+                    format!("cannot build the answer: {error}"),
+                )
+            })
     }
 }
 
@@ -230,25 +302,42 @@ fn success(resource: &Resource, name: &str) -> Value {
 }
 
 fn accept(headers: &HeaderMap) -> &str {
-    headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("")
+    headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("")
 }
 
 fn check_patch_type(headers: &HeaderMap) -> Result<(), Failure> {
-    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    if sent.starts_with("application/merge-patch+json") || sent.starts_with("application/strategic-merge-patch+json") {
+    let sent = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
+    if sent.starts_with("application/merge-patch+json")
+        || sent.starts_with("application/strategic-merge-patch+json")
+    {
         return Ok(());
     }
-    let message = format!("the body of the request was in an unknown format - accepted media types include: \
-        application/merge-patch+json, application/strategic-merge-patch+json; it was {sent:?}");
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: \
+        application/merge-patch+json, application/strategic-merge-patch+json; it was {sent:?}"
+    );
     Err(Failure::new(415, "UnsupportedMediaType", message))
 }
 
 async fn read_body(body: Body) -> Result<Value, Failure> {
     let bytes = axum::body::to_bytes(body, BODY_LIMIT)
         .await
-        .map_err(|error| Failure::new(413, "RequestEntityTooLarge", format!("cannot read the body: {error}")))?;
+        .map_err(|error| {
+            Failure::new(
+                413,
+                "RequestEntityTooLarge",
+                format!("cannot read the body: {error}"),
+            )
+        })?;
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_slice(&bytes).map_err(|error| Failure::bad_request(format!("the body is not JSON: {error}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Failure::bad_request(format!("the body is not JSON: {error}")))
 }

@@ -17,7 +17,11 @@ enum Label {
 
 impl Label {
     fn matches(&self, object: &Value) -> bool {
-        let label = |key: &str| object["metadata"]["labels"].get(key).and_then(Value::as_str);
+        let label = |key: &str| {
+            object["metadata"]["labels"]
+                .get(key)
+                .and_then(Value::as_str)
+        };
         match self {
             Self::In(key, values) => label(key).is_some_and(|v| values.iter().any(|w| w == v)),
             // An object without the label matches, as in Kubernetes.
@@ -61,14 +65,23 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Reads the `labelSelector` and `fieldSelector` parameters; a field that the resource cannot select is refused.
-    pub fn parse(resource: &Resource, labels: Option<&str>, fields: Option<&str>) -> Result<Self, Failure> {
-        Ok(Self { labels: parse_labels(labels.unwrap_or(""))?, fields: parse_fields(resource, fields.unwrap_or(""))? })
+    /// Reads the `labelSelector` and `fieldSelector` parameters; a field that the resource cannot
+    /// select is refused.
+    pub fn parse(
+        resource: &Resource,
+        labels: Option<&str>,
+        fields: Option<&str>,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            labels: parse_labels(labels.unwrap_or(""))?,
+            fields: parse_fields(resource, fields.unwrap_or(""))?,
+        })
     }
 
     /// Whether the object is selected.
     pub fn matches(&self, object: &Value) -> bool {
-        self.labels.iter().all(|l| l.matches(object)) && self.fields.iter().all(|f| f.matches(object))
+        self.labels.iter().all(|l| l.matches(object))
+            && self.fields.iter().all(|f| f.matches(object))
     }
 }
 
@@ -103,13 +116,17 @@ fn parse_label(part: &str) -> Result<Label, Failure> {
     }
     if let Some((head, set)) = part.split_once('(') {
         let Some(set) = set.strip_suffix(')') else {
-            return Err(Failure::bad_request(format!("unable to parse requirement: \"{part}\" has no closing ')'")));
+            return Err(Failure::bad_request(format!(
+                "unable to parse requirement: \"{part}\" has no closing ')'"
+            )));
         };
         let values = set.split(',').map(|v| v.trim().to_owned()).collect();
         return match head.split_whitespace().collect::<Vec<_>>()[..] {
             [key, "in"] => Ok(Label::In(key.to_owned(), values)),
             [key, "notin"] => Ok(Label::NotIn(key.to_owned(), values)),
-            _ => Err(Failure::bad_request(format!("unable to parse requirement: \"{part}\" is neither in nor notin"))),
+            _ => Err(Failure::bad_request(format!(
+                "unable to parse requirement: \"{part}\" is neither in nor notin"
+            ))),
         };
     }
     Ok(match part.strip_prefix('!') {
@@ -123,16 +140,28 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<Field>, Failure> 
         .map(|part| {
             let (path, value, equal) = if let Some((path, value)) = part.split_once("!=") {
                 (path, value, false)
-            } else if let Some((path, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
+            } else if let Some((path, value)) =
+                part.split_once("==").or_else(|| part.split_once('='))
+            {
                 (path, value, true)
             } else {
-                return Err(Failure::bad_request(format!("invalid field selector \"{part}\"")));
+                return Err(Failure::bad_request(format!(
+                    "invalid field selector \"{part}\""
+                )));
             };
             let path = path.trim();
-            if !["metadata.name", "metadata.namespace"].contains(&path) && !resource.fields.contains(&path) {
-                return Err(Failure::bad_request(format!("field label not supported: {path}")));
+            if !["metadata.name", "metadata.namespace"].contains(&path)
+                && !resource.fields.contains(&path)
+            {
+                return Err(Failure::bad_request(format!(
+                    "field label not supported: {path}"
+                )));
             }
-            Ok(Field { pointer: object::pointer(path), value: value.trim().to_owned(), equal })
+            Ok(Field {
+                pointer: object::pointer(path),
+                value: value.trim().to_owned(),
+                equal,
+            })
         })
         .collect()
 }
@@ -150,15 +179,34 @@ mod tests {
             "metadata": { "name": "a", "labels": { "app": "api", "tier": "web" } },
             "spec": { "nodeName": "n1" },
         });
-        Selector::parse(pods, Some(labels), Some(fields)).expect("a valid selector").matches(&pod)
+        Selector::parse(pods, Some(labels), Some(fields))
+            .expect("a valid selector")
+            .matches(&pod)
     }
 
     #[test]
     fn a_label_selector_understands_every_operator() {
-        for yes in ["app=api", "app==api", "app!=x", "none!=x", "app in (x, api),tier", "app notin (x)", "!none", ""] {
+        for yes in [
+            "app=api",
+            "app==api",
+            "app!=x",
+            "none!=x",
+            "app in (x, api),tier",
+            "app notin (x)",
+            "!none",
+            "",
+        ] {
             assert!(selects(yes, ""), "{yes}");
         }
-        for no in ["app=x", "app!=api", "app in (x,y)", "app notin (api)", "!app", "none", "app=api,tier=x"] {
+        for no in [
+            "app=x",
+            "app!=api",
+            "app in (x,y)",
+            "app notin (api)",
+            "!app",
+            "none",
+            "app=api,tier=x",
+        ] {
             assert!(!selects(no, ""), "{no}");
         }
     }
@@ -174,6 +222,11 @@ mod tests {
     #[test]
     fn a_field_that_cannot_be_selected_is_refused() {
         let pods = resource::find("", "v1", "pods").expect("pods are served");
-        assert_eq!(Selector::parse(pods, None, Some("spec.color=red")).expect_err("unsupported").code, 400);
+        assert_eq!(
+            Selector::parse(pods, None, Some("spec.color=red"))
+                .expect_err("unsupported")
+                .code,
+            400
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The listener: one task for each connection, all ended with the server, as a killed process would end them.
+//! The listener: one task for each connection, all ended with the server, as a killed process would
+//! end them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,10 @@ async fn connection(stream: TcpStream, server: Arc<Server>) {
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         route::answer(Arc::clone(&server), request.map(Body::new))
     });
-    if let Err(error) = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await {
+    if let Err(error) = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+    {
         // A client that goes away in the middle of a watch is no fault of the server.
         tracing::debug!(%error, "an API connection ended");
     }

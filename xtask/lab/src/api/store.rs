@@ -1,4 +1,5 @@
-//! What the server keeps: the objects, one revision counter for all of them (as etcd has it), and a bounded history.
+//! What the server keeps: the objects, one revision counter for all of them (as etcd has it), and a
+//! bounded history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +25,11 @@ pub struct Key {
 impl Key {
     /// The key of an object.
     pub fn new(resource: &Resource, namespace: &str, name: &str) -> Self {
-        Self { resource: resource.key(), namespace: namespace.to_owned(), name: name.to_owned() }
+        Self {
+            resource: resource.key(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 }
 
@@ -79,8 +84,18 @@ pub struct Snapshot {
 impl State {
     /// An empty store, or one that goes on from a snapshot; its history begins now.
     pub fn new(history_limit: usize, from: Option<Snapshot>) -> Self {
-        let Snapshot { revision, objects } = from.unwrap_or(Snapshot { revision: 1, objects: BTreeMap::new() });
-        Self { revision, objects, history: VecDeque::new(), history_limit, oldest: revision, removals: Vec::new() }
+        let Snapshot { revision, objects } = from.unwrap_or(Snapshot {
+            revision: 1,
+            objects: BTreeMap::new(),
+        });
+        Self {
+            revision,
+            objects,
+            history: VecDeque::new(),
+            history_limit,
+            oldest: revision,
+            removals: Vec::new(),
+        }
     }
 
     /// The revision of the last write.
@@ -90,11 +105,19 @@ impl State {
 
     /// A copy that another server can start from.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { revision: self.revision, objects: self.objects.clone() }
+        Snapshot {
+            revision: self.revision,
+            objects: self.objects.clone(),
+        }
     }
 
     /// One object.
-    pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Value>, Failure> {
+    pub fn get(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Arc<Value>, Failure> {
         self.objects
             .get(&Key::new(resource, namespace, name))
             .cloned()
@@ -110,21 +133,27 @@ impl State {
         self.objects
             .range(Key::new(resource, namespace.unwrap_or(""), "")..)
             .take_while(move |(key, _)| {
-                key.resource == resource.key() && namespace.is_none_or(|wanted| key.namespace == wanted)
+                key.resource == resource.key()
+                    && namespace.is_none_or(|wanted| key.namespace == wanted)
             })
     }
 
-    /// The objects of a resource as they were at a revision; refused when the history does not reach back to it.
+    /// The objects of a resource as they were at a revision; refused when the history does not
+    /// reach back to it.
     pub fn list_at(
         &self,
         resource: &Resource,
         namespace: Option<&str>,
         revision: u64,
     ) -> Result<BTreeMap<Key, Arc<Value>>, Failure> {
-        let mut objects: BTreeMap<Key, Arc<Value>> =
-            self.list(resource, namespace).map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
+        let mut objects: BTreeMap<Key, Arc<Value>> = self
+            .list(resource, namespace)
+            .map(|(key, object)| (key.clone(), Arc::clone(object)))
+            .collect();
         for change in self.since(revision)?.rev() {
-            if change.key.resource != resource.key() || namespace.is_some_and(|wanted| change.key.namespace != wanted) {
+            if change.key.resource != resource.key()
+                || namespace.is_some_and(|wanted| change.key.namespace != wanted)
+            {
                 continue;
             }
             match &change.before {
@@ -135,12 +164,18 @@ impl State {
         Ok(objects)
     }
 
-    /// The writes after a revision, oldest first; refused when the history does not reach back to it.
-    pub fn since(&self, revision: u64) -> Result<impl DoubleEndedIterator<Item = &Arc<Change>>, Failure> {
+    /// The writes after a revision, oldest first; refused when the history does not reach back to
+    /// it.
+    pub fn since(
+        &self,
+        revision: u64,
+    ) -> Result<impl DoubleEndedIterator<Item = &Arc<Change>>, Failure> {
         if revision < self.oldest {
             return Err(Failure::expired(revision, self.oldest));
         }
-        let first = self.history.partition_point(|change| change.revision <= revision);
+        let first = self
+            .history
+            .partition_point(|change| change.revision <= revision);
         Ok(self.history.range(first..))
     }
 
@@ -153,10 +188,15 @@ impl State {
     /// Writes an object under a new revision.
     pub fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
         self.revision += 1;
-        object::meta_mut(&mut object).insert("resourceVersion".into(), self.revision.to_string().into());
+        object::meta_mut(&mut object)
+            .insert("resourceVersion".into(), self.revision.to_string().into());
         let object = Arc::new(object);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
-        let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        let kind = if before.is_some() {
+            ChangeKind::Modified
+        } else {
+            ChangeKind::Added
+        };
         self.record(key, kind, Arc::clone(&object), before);
         object
     }
@@ -166,9 +206,15 @@ impl State {
         let before = self.objects.remove(key)?;
         self.revision += 1;
         let mut last = Value::clone(&before);
-        object::meta_mut(&mut last).insert("resourceVersion".into(), self.revision.to_string().into());
+        object::meta_mut(&mut last)
+            .insert("resourceVersion".into(), self.revision.to_string().into());
         let last = Arc::new(last);
-        self.record(key.clone(), ChangeKind::Deleted, Arc::clone(&last), Some(before));
+        self.record(
+            key.clone(),
+            ChangeKind::Deleted,
+            Arc::clone(&last),
+            Some(before),
+        );
         Some(last)
     }
 
@@ -179,10 +225,20 @@ impl State {
                 .as_array()
                 .is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == owner_uid))
         };
-        self.objects.iter().filter(|(_, object)| owned(object)).map(|(key, _)| key.clone()).collect()
+        self.objects
+            .iter()
+            .filter(|(_, object)| owned(object))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
-    fn record(&mut self, key: Key, kind: ChangeKind, object: Arc<Value>, before: Option<Arc<Value>>) {
+    fn record(
+        &mut self,
+        key: Key,
+        kind: ChangeKind,
+        object: Arc<Value>,
+        before: Option<Arc<Value>>,
+    ) {
         if self.history.len() >= self.history_limit
             && let Some(dropped) = self.history.pop_front()
         {
@@ -202,7 +258,8 @@ impl State {
 impl Change {
     /// Whether it belongs to the resource, and to the namespace if one is given.
     pub fn concerns(&self, resource: &Resource, namespace: Option<&str>) -> bool {
-        self.key.resource == resource.key() && namespace.is_none_or(|wanted| self.key.namespace == wanted)
+        self.key.resource == resource.key()
+            && namespace.is_none_or(|wanted| self.key.namespace == wanted)
     }
 }
 

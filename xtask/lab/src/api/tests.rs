@@ -36,11 +36,15 @@ fn pod(name: &str, node: &str) -> Value {
 }
 
 async fn create(client: &Client, object: Value) -> anyhow::Result<Pod> {
-    Ok(pods(client).create(&PostParams::default(), &serde_json::from_value(object)?).await?)
+    Ok(pods(client)
+        .create(&PostParams::default(), &serde_json::from_value(object)?)
+        .await?)
 }
 
 /// The next item, or an error after [`PATIENCE`].
-async fn next<T, E>(stream: &mut (impl futures::Stream<Item = Result<T, E>> + Unpin)) -> anyhow::Result<T>
+async fn next<T, E>(
+    stream: &mut (impl futures::Stream<Item = Result<T, E>> + Unpin),
+) -> anyhow::Result<T>
 where
     E: std::error::Error + Send + Sync + 'static,
 {

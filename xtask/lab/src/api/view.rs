@@ -19,7 +19,11 @@ impl View {
     /// From the `Accept` header.
     pub fn from_accept(accept: &str) -> Self {
         let asked = accept.split(',').next().unwrap_or("");
-        if asked.contains("as=PartialObjectMetadata") { Self::Metadata } else { Self::Whole }
+        if asked.contains("as=PartialObjectMetadata") {
+            Self::Metadata
+        } else {
+            Self::Whole
+        }
     }
 
     /// One object.
@@ -55,7 +59,8 @@ impl View {
 
     /// A bookmark at a revision; `initial_events_end` marks the one that ends a streamed list.
     pub fn bookmark(self, resource: &Resource, revision: u64, initial_events_end: bool) -> Value {
-        let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
+        let mut metadata =
+            json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
         if initial_events_end {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }

@@ -1,5 +1,6 @@
-//! Create, update and patch, with the rules of Kubernetes' own registry: what a writer cannot change, when the
-//! generation grows, when a write is a conflict, and that a write which changes nothing makes no event.
+//! Create, update and patch, with the rules of Kubernetes' own registry: what a writer cannot
+//! change, when the generation grows, when a write is a conflict, and that a write which changes
+//! nothing makes no event.
 
 use std::sync::Arc;
 
@@ -14,8 +15,15 @@ use super::resource::{Generation, Resource};
 use super::store::{Key, State};
 
 /// Fields of the metadata that only the server writes.
-const SERVER_FIELDS: &[&str] =
-    &["name", "namespace", "uid", "creationTimestamp", "generateName", "deletionTimestamp", "deletionGracePeriodSeconds"];
+const SERVER_FIELDS: &[&str] = &[
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "generateName",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
 
 /// What of an object a write is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,21 +44,39 @@ pub fn create(
 ) -> Result<Arc<Value>, Failure> {
     check_kind(resource, &mut object)?;
     check_namespace(&object, namespace)?;
-    let name = match (object::meta(&object, "name"), object::meta(&object, "generateName")) {
+    let name = match (
+        object::meta(&object, "name"),
+        object::meta(&object, "generateName"),
+    ) {
         (Some(name), _) => name.to_owned(),
         (None, Some(prefix)) => generated_name(state, resource, namespace, prefix),
         (None, None) => {
-            return Err(Failure::invalid(resource, "", "metadata.name: Required value: name or generateName is required"));
+            return Err(Failure::invalid(
+                resource,
+                "",
+                "metadata.name: Required value: name or generateName is required",
+            ));
         }
     };
     if state.get(resource, namespace, &name).is_ok() {
         return Err(Failure::already_exists(resource, &name));
     }
     let metadata = object::meta_mut(&mut object);
-    if metadata.get("resourceVersion").and_then(Value::as_str).is_some_and(|text| !text.is_empty()) {
-        return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+    if metadata
+        .get("resourceVersion")
+        .and_then(Value::as_str)
+        .is_some_and(|text| !text.is_empty())
+    {
+        return Err(Failure::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"] {
+    for field in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "selfLink",
+    ] {
         metadata.remove(field);
     }
     metadata.insert("name".into(), name.clone().into());
@@ -81,7 +107,9 @@ pub fn update(
     check_kind(resource, &mut object)?;
     check_namespace(&object, namespace)?;
     if object::meta(&object, "name").is_some_and(|sent| sent != name) {
-        return Err(Failure::bad_request(format!("the name of the object does not match the name on the URL ({name})")));
+        return Err(Failure::bad_request(format!(
+            "the name of the object does not match the name on the URL ({name})"
+        )));
     }
     let current = state.get(resource, namespace, name)?;
     let sent = object::meta(&object, "resourceVersion");
@@ -89,7 +117,11 @@ pub fn update(
         return Err(Failure::conflict(resource, name));
     }
     if object::meta(&object, "uid").is_some_and(|uid| Some(uid) != object::meta(&current, "uid")) {
-        return Err(Failure::precondition(resource, name, "UID in the object differs from the one that is kept"));
+        return Err(Failure::precondition(
+            resource,
+            name,
+            "UID in the object differs from the one that is kept",
+        ));
     }
     let mut next = match part {
         Part::Main => object,
@@ -124,13 +156,31 @@ pub fn patch(
     update(state, resource, namespace, name, part, next)
 }
 
-/// Binds a pod to a node, as the scheduler's POST to `pods/NAME/binding` does; the generation stays.
-pub fn bind(state: &mut State, pods: &Resource, namespace: &str, name: &str, binding: &Value, now: Timestamp) -> Result<(), Failure> {
+/// Binds a pod to a node, as the scheduler's POST to `pods/NAME/binding` does; the generation
+/// stays.
+pub fn bind(
+    state: &mut State,
+    pods: &Resource,
+    namespace: &str,
+    name: &str,
+    binding: &Value,
+    now: Timestamp,
+) -> Result<(), Failure> {
     let current = state.get(pods, namespace, name)?;
-    let Some(node) = binding["target"]["name"].as_str().filter(|node| !node.is_empty()) else {
-        return Err(Failure::invalid(pods, name, "target.name: Required value: a binding names its node"));
+    let Some(node) = binding["target"]["name"]
+        .as_str()
+        .filter(|node| !node.is_empty())
+    else {
+        return Err(Failure::invalid(
+            pods,
+            name,
+            "target.name: Required value: a binding names its node",
+        ));
     };
-    if let Some(bound) = current["spec"]["nodeName"].as_str().filter(|bound| !bound.is_empty()) {
+    if let Some(bound) = current["spec"]["nodeName"]
+        .as_str()
+        .filter(|bound| !bound.is_empty())
+    {
         let what = format!("pod {name} is already assigned to node \"{bound}\"");
         return Err(Failure::precondition(pods, name, &what));
     }
@@ -159,10 +209,15 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), Failure> {
     let Value::Object(fields) = object else {
         return Err(Failure::bad_request("the body is not a JSON object"));
     };
-    for (field, wanted) in [("kind", resource.kind.to_owned()), ("apiVersion", resource.api_version())] {
+    for (field, wanted) in [
+        ("kind", resource.kind.to_owned()),
+        ("apiVersion", resource.api_version()),
+    ] {
         let sent = fields.entry(field).or_insert_with(|| wanted.clone().into());
         if *sent != wanted.as_str() {
-            return Err(Failure::bad_request(format!("{field} in the body is {sent}, expected {wanted}")));
+            return Err(Failure::bad_request(format!(
+                "{field} in the body is {sent}, expected {wanted}"
+            )));
         }
     }
     Ok(())
@@ -188,17 +243,25 @@ fn generated_name(state: &State, resource: &Resource, namespace: &str, prefix: &
 
 fn with_status_of(current: &Value, sent: &mut Value) -> Value {
     let mut next = current.clone();
-    if let Some(status) = sent.as_object_mut().and_then(|fields| fields.remove("status")) {
+    if let Some(status) = sent
+        .as_object_mut()
+        .and_then(|fields| fields.remove("status"))
+    {
         next["status"] = status;
     }
-    if let Some(annotations) = sent["metadata"].get("annotations").filter(|map| !map.is_null()) {
+    if let Some(annotations) = sent["metadata"]
+        .get("annotations")
+        .filter(|map| !map.is_null())
+    {
         next["metadata"]["annotations"] = annotations.clone();
     }
     next
 }
 
 fn keep(current: &Value, next: &mut Value, field: &str) {
-    let Some(next) = next.as_object_mut() else { return };
+    let Some(next) = next.as_object_mut() else {
+        return;
+    };
     match current.get(field) {
         Some(kept) => next.insert(field.to_owned(), kept.clone()),
         None => next.remove(field),
@@ -207,7 +270,10 @@ fn keep(current: &Value, next: &mut Value, field: &str) {
 
 fn keep_server_fields(current: &Value, next: &mut Value) {
     let metadata = object::meta_mut(next);
-    for field in SERVER_FIELDS.iter().chain(&["resourceVersion", "generation"]) {
+    for field in SERVER_FIELDS
+        .iter()
+        .chain(&["resourceVersion", "generation"])
+    {
         match current["metadata"].get(*field) {
             Some(kept) => metadata.insert((*field).to_owned(), kept.clone()),
             None => metadata.remove(*field),
@@ -220,7 +286,8 @@ fn grow_generation(resource: &Resource, current: &Value, next: &mut Value) {
         Generation::None => false,
         Generation::Spec => current["spec"] != next["spec"],
         Generation::SpecAndAnnotations => {
-            current["spec"] != next["spec"] || current["metadata"]["annotations"] != next["metadata"]["annotations"]
+            current["spec"] != next["spec"]
+                || current["metadata"]["annotations"] != next["metadata"]["annotations"]
         }
         Generation::Content => {
             let content = |object: &Value| {

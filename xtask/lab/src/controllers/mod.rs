@@ -1,8 +1,10 @@
-//! The lab's controllers: what Kubernetes' controller manager and scheduler do, as clients of the API server.
+//! The lab's controllers: what Kubernetes' controller manager and scheduler do, as clients of the
+//! API server.
 //!
-//! Each reconciles one object at a time from fresh reads, never from a cache, so none needs the bookkeeping
-//! ("expectations") by which the real ones bridge their caches' lag. The order of writes, the statuses and the
-//! annotations follow the real controllers, whose recorded streams the tests compare them with.
+//! Each reconciles one object at a time from fresh reads, never from a cache, so none needs the
+//! bookkeeping ("expectations") by which the real ones bridge their caches' lag. The order of
+//! writes, the statuses and the annotations follow the real controllers, whose recorded streams the
+//! tests compare them with.
 //!
 //! # Layout
 //! - [`runner`]: the loop they share, on kube-rs's `Controller`
@@ -29,8 +31,8 @@ mod tests;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Starts every controller against the API server (`http://ADDRESS:PORT`), each under a user of its own. Each task
-/// ends when the token is cancelled; one that ends before has failed.
+/// Starts every controller against the API server (`http://ADDRESS:PORT`), each under a user of its
+/// own. Each task ends when the token is cancelled; one that ends before has failed.
 ///
 /// Must be called inside a tokio runtime.
 pub fn start(server: &str, shutdown: CancellationToken) -> JoinSet<anyhow::Result<()>> {

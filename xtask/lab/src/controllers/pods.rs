@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, ObjectMeta, OwnerReference, Time,
+};
 use kube::core::Selector;
 use kube::{Resource, ResourceExt};
 
@@ -27,23 +29,33 @@ pub fn owner_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReferen
 
 /// The controller that an object names.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+    meta.owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true))
 }
 
 /// Whether the owner controls the object.
 pub fn is_controlled_by<K: Resource>(object: &impl Resource, owner: &K) -> bool {
-    controller_of(object.meta()).is_some_and(|reference| Some(&reference.uid) == owner.meta().uid.as_ref())
+    controller_of(object.meta())
+        .is_some_and(|reference| Some(&reference.uid) == owner.meta().uid.as_ref())
 }
 
 /// The selector as the query parameter of a list.
 pub fn list_selector(selector: &LabelSelector) -> String {
     // An expression that cannot be parsed selects nothing in Kubernetes either.
-    Selector::try_from(selector.clone()).map_or_else(|_| "!*".to_owned(), |selector| selector.to_string())
+    Selector::try_from(selector.clone())
+        .map_or_else(|_| "!*".to_owned(), |selector| selector.to_string())
 }
 
 /// The pod's condition of a type.
 pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+    pod.status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
 }
 
 /// Whether the pod is ready.
@@ -53,7 +65,9 @@ pub fn is_ready(pod: &Pod) -> bool {
 
 /// When the pod's readiness last changed.
 pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
-    condition(pod, "Ready").and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0)
+    condition(pod, "Ready")
+        .and_then(|ready| ready.last_transition_time.as_ref())
+        .map(|time| time.0)
 }
 
 /// How long until a ready pod counts as available; none when it is not ready.
@@ -66,7 +80,11 @@ pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option
     }
     let since = now.duration_since(ready_since(pod)?);
     let wait = SignedDuration::from_secs(min_ready_seconds.into()).saturating_sub(since);
-    Some(if wait.is_positive() { wait.unsigned_abs() } else { Duration::ZERO })
+    Some(if wait.is_positive() {
+        wait.unsigned_abs()
+    } else {
+        Duration::ZERO
+    })
 }
 
 /// Whether the pod is available.
@@ -75,7 +93,10 @@ pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
 }
 
 fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("")
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or("")
 }
 
 /// Whether all its containers have ended for good.
@@ -93,8 +114,9 @@ pub fn is_terminating(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.metadata.deletion_timestamp.is_some()
 }
 
-/// The order in which replicas are given up, first to last, as `ActivePodsWithRanks` has it: without a node, pending,
-/// not ready, low deletion cost, on a node with more siblings, ready for a shorter time, restarted more often, younger.
+/// The order in which replicas are given up, first to last, as `ActivePodsWithRanks` has it:
+/// without a node, pending, not ready, low deletion cost, on a node with more siblings, ready for a
+/// shorter time, restarted more often, younger.
 pub fn deletion_rank(pod: &Pod, siblings_on_node: usize) -> impl Ord + use<> {
     let spec = pod.spec.as_ref();
     let phase_rank = match phase(pod) {

@@ -55,7 +55,8 @@ impl Failed {
 /// What a reconciliation ends with.
 pub type Reconciled = Result<Action, Failed>;
 
-/// Whether an answer means that the object is already as it should be: created by an earlier try, or gone.
+/// Whether an answer means that the object is already as it should be: created by an earlier try,
+/// or gone.
 pub fn ignore(result: Result<(), kube::Error>, code: u16) -> Result<(), kube::Error> {
     match result {
         Err(kube::Error::Api(status)) if status.code == code => Ok(()),
@@ -86,7 +87,8 @@ where
         Action::requeue(FAILURE_PAUSE)
     };
     let mut reconciled = controller
-        // One at a time: the lab has two cores, and a scheduler that runs twice at once picks one node twice.
+        // One at a time: the lab has two cores, and a scheduler that runs twice at once picks one
+        // node twice.
         .with_config(Config::default().concurrency(1))
         .run(reconcile, retry, Arc::new(context))
         .boxed();
@@ -94,10 +96,9 @@ where
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             next = reconciled.next() => match next {
-                // `retry` has logged it.
-                Some(Ok(_) | Err(ControllerError::ReconcilerFailed(..))) => {}
-                // The object was deleted between its event and its turn.
-                Some(Err(ControllerError::ObjectNotFound(_))) => {}
+                // A failure was logged by `retry`; an object that is not found was deleted before
+                // its turn.
+                Some(Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::ObjectNotFound(_))) => {}
                 Some(Err(ControllerError::QueueError(error))) => watch_failed(name, &error),
                 Some(Err(error)) => tracing::warn!(controller = name, %error, "the controller's queue failed"),
                 None => anyhow::bail!("the {name} controller's watches ended although nobody asked for it"),

@@ -1,5 +1,5 @@
-//! The Deployment controller, after Kubernetes' own (`pkg/controller/deployment`): what it writes, and in which order,
-//! is the same, since the agent is to find its way in exactly these traces.
+//! The Deployment controller, after Kubernetes' own (`pkg/controller/deployment`): what it writes,
+//! and in which order, is the same, since the agent is to find its way in exactly these traces.
 //!
 //! # Layout
 //! - `rollout`: the Deployment with its `ReplicaSets`, and the writes on them
@@ -8,7 +8,7 @@
 //! - `bounds`: surge and unavailability
 //! - `status`: counts and conditions
 
-mod bounds;
+pub mod bounds;
 mod recreate;
 mod revision;
 mod rolling;
@@ -41,13 +41,15 @@ pub async fn run(server: String, shutdown: CancellationToken) -> anyhow::Result<
     let controller = Controller::new(Api::<Deployment>::all(client.clone()), config.clone())
         .owns(Api::<ReplicaSet>::all(client.clone()), config.clone())
         // Recreate waits for the last old pod to be gone.
-        .watches(Api::<Pod>::all(client.clone()), config, of_leaving_pod);
+        .watches(Api::<Pod>::all(client.clone()), config, |pod| {
+            of_leaving_pod(&pod)
+        });
     runner::run(USER, controller, client, shutdown, reconcile).await
 }
 
 /// The Deployment of a pod that is on its way out: its `ReplicaSet`'s name less the hash.
-fn of_leaving_pod(pod: Pod) -> Option<ObjectRef<Deployment>> {
-    if pods::is_active(&pod) {
+fn of_leaving_pod(pod: &Pod) -> Option<ObjectRef<Deployment>> {
+    if pods::is_active(pod) {
         return None;
     }
     let owner = pods::controller_of(&pod.metadata).filter(|owner| owner.kind == "ReplicaSet")?;
@@ -57,7 +59,9 @@ fn of_leaving_pod(pod: Pod) -> Option<ObjectRef<Deployment>> {
 }
 
 async fn reconcile(seen: Arc<Deployment>, client: Arc<Client>) -> Reconciled {
-    let Some(mut rollout) = Rollout::read(&client, &seen).await? else { return Ok(Action::await_change()) };
+    let Some(mut rollout) = Rollout::read(&client, &seen).await? else {
+        return Ok(Action::await_change());
+    };
     if rollout.deployment.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }

@@ -17,7 +17,8 @@ pub async fn step(rollout: &mut Rollout) -> Result<(), Failed> {
     rollout.sync_rollout_status().await
 }
 
-/// How many replicas the new `ReplicaSet`, which has `current`, is to have now (`NewRSNewReplicas`).
+/// How many replicas the new `ReplicaSet`, which has `current`, is to have now
+/// (`NewRSNewReplicas`).
 pub fn replicas_of_new(rollout: &Rollout, current: i32) -> i32 {
     if rollout.is_recreate() {
         return rollout.wanted();
@@ -30,11 +31,17 @@ pub fn replicas_of_new(rollout: &Rollout, current: i32) -> i32 {
 }
 
 async fn scale_up_new(rollout: &mut Rollout) -> Result<bool, Failed> {
-    let Some(current) = rollout.new.as_ref().map(replicas) else { return Ok(false) };
+    let Some(current) = rollout.new.as_ref().map(replicas) else {
+        return Ok(false);
+    };
     if current == rollout.wanted() {
         return Ok(false);
     }
-    let to = if current > rollout.wanted() { rollout.wanted() } else { replicas_of_new(rollout, current) };
+    let to = if current > rollout.wanted() {
+        rollout.wanted()
+    } else {
+        replicas_of_new(rollout, current)
+    };
     rollout.scale_new(to).await
 }
 
@@ -43,7 +50,10 @@ async fn scale_down_old(rollout: &mut Rollout) -> Result<bool, Failed> {
         return Ok(false);
     }
     let min_available = rollout.wanted() - rollout.bounds().unavailable;
-    let new_unavailable = rollout.new.as_ref().map_or(0, |new| replicas(new) - available(new));
+    let new_unavailable = rollout
+        .new
+        .as_ref()
+        .map_or(0, |new| replicas(new) - available(new));
     let removable = rollout.total() - min_available - new_unavailable;
     if removable <= 0 {
         return Ok(false);

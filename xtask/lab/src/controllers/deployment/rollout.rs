@@ -13,7 +13,8 @@ use super::status;
 use crate::controllers::pods;
 use crate::controllers::runner::{Failed, ignore};
 
-/// The wanted replicas, told on every `ReplicaSet`: a difference from the spec means that somebody scaled.
+/// The wanted replicas, told on every `ReplicaSet`: a difference from the spec means that somebody
+/// scaled.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 /// The wanted replicas and the surge.
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
@@ -35,12 +36,18 @@ pub struct Rollout {
 
 /// The replicas that a `ReplicaSet` is to have.
 pub fn replicas(set: &ReplicaSet) -> i32 {
-    set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
+    set.spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(0)
 }
 
 /// The replicas that are available.
 pub fn available(set: &ReplicaSet) -> i32 {
-    set.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
+    set.status
+        .as_ref()
+        .and_then(|status| status.available_replicas)
+        .unwrap_or(0)
 }
 
 impl Rollout {
@@ -48,20 +55,38 @@ impl Rollout {
     pub async fn read(client: &Client, seen: &Deployment) -> Result<Option<Self>, Failed> {
         let namespace = seen.namespace().unwrap_or_default();
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
-        let Some(deployment) = deployments.get_opt(&seen.name_any()).await? else { return Ok(None) };
-        let Some(spec) = &deployment.spec else { return Ok(None) };
+        let Some(deployment) = deployments.get_opt(&seen.name_any()).await? else {
+            return Ok(None);
+        };
+        let Some(spec) = &deployment.spec else {
+            return Ok(None);
+        };
         let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), &namespace);
-        let selected = sets.list(&ListParams::default().labels(&pods::list_selector(&spec.selector))).await?.items;
-        let mut old: Vec<ReplicaSet> =
-            selected.into_iter().filter(|set| pods::is_controlled_by(set, &deployment)).collect();
+        let selected = sets
+            .list(&ListParams::default().labels(&pods::list_selector(&spec.selector)))
+            .await?
+            .items;
+        let mut old: Vec<ReplicaSet> = selected
+            .into_iter()
+            .filter(|set| pods::is_controlled_by(set, &deployment))
+            .collect();
         old.sort_by_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
         let new = revision::position_of_new(&deployment, &old).map(|at| old.remove(at));
-        Ok(Some(Self { deployment, old, new, sets, client: client.clone(), deployments, namespace }))
+        Ok(Some(Self {
+            deployment,
+            old,
+            new,
+            sets,
+            client: client.clone(),
+            deployments,
+            namespace,
+        }))
     }
 
     /// The Deployment's spec; `read` saw to it that there is one.
     pub fn spec(&self) -> &DeploymentSpec {
-        static EMPTY: std::sync::LazyLock<DeploymentSpec> = std::sync::LazyLock::new(DeploymentSpec::default);
+        static EMPTY: std::sync::LazyLock<DeploymentSpec> =
+            std::sync::LazyLock::new(DeploymentSpec::default);
         self.deployment.spec.as_ref().unwrap_or(&EMPTY)
     }
 
@@ -77,7 +102,11 @@ impl Rollout {
 
     /// Whether the strategy takes all old pods away first.
     pub fn is_recreate(&self) -> bool {
-        self.spec().strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
+        self.spec()
+            .strategy
+            .as_ref()
+            .and_then(|strategy| strategy.type_.as_deref())
+            == Some("Recreate")
     }
 
     /// All `ReplicaSets`.
@@ -104,23 +133,33 @@ impl Rollout {
         ])
     }
 
-    /// Gives a `ReplicaSet` its number of replicas, and the annotations about size; true when the number changed.
+    /// Gives a `ReplicaSet` its number of replicas, and the annotations about size; true when the
+    /// number changed.
     pub async fn scale(&self, set: &mut ReplicaSet, to: i32) -> Result<bool, Failed> {
         let resized = replicas(set) != to;
         let annotations = self.size_annotations();
-        let annotated = annotations.iter().all(|(key, value)| set.annotations().get(key) == Some(value));
+        let annotated = annotations
+            .iter()
+            .all(|(key, value)| set.annotations().get(key) == Some(value));
         if !resized && annotated {
             return Ok(false);
         }
         // A patch, since the ReplicaSet's own controller writes its status meanwhile.
-        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": to } }));
-        *set = self.sets.patch(&set.name_any(), &PatchParams::default(), &patch).await?;
+        let patch = Patch::Merge(
+            json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": to } }),
+        );
+        *set = self
+            .sets
+            .patch(&set.name_any(), &PatchParams::default(), &patch)
+            .await?;
         Ok(resized)
     }
 
     /// Scales the new one; true when it changed.
     pub async fn scale_new(&mut self, to: i32) -> Result<bool, Failed> {
-        let Some(mut new) = self.new.take() else { return Ok(false) };
+        let Some(mut new) = self.new.take() else {
+            return Ok(false);
+        };
         let scaled = self.scale(&mut new, to).await;
         self.new = Some(new);
         scaled
@@ -136,11 +175,21 @@ impl Rollout {
 
     /// The pods that belong to old `ReplicaSets` and still exist and run.
     pub async fn old_pods_run(&self) -> Result<bool, Failed> {
-        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let api: Api<k8s_openapi::api::core::v1::Pod> =
+            Api::namespaced(self.client.clone(), &self.namespace);
         let selector = pods::list_selector(&self.spec().selector);
-        let found = api.list(&ListParams::default().labels(&selector)).await?.items;
-        let runs = |pod: &_| !pods::is_terminal(pod) && self.old.iter().any(|set| pods::is_controlled_by(pod, set));
-        Ok(self.old.iter().any(|set| set.status.as_ref().is_some_and(|s| s.replicas > 0)) || found.iter().any(runs))
+        let found = api
+            .list(&ListParams::default().labels(&selector))
+            .await?
+            .items;
+        let runs = |pod: &_| {
+            !pods::is_terminal(pod) && self.old.iter().any(|set| pods::is_controlled_by(pod, set))
+        };
+        Ok(self
+            .old
+            .iter()
+            .any(|set| set.status.as_ref().is_some_and(|s| s.replicas > 0))
+            || found.iter().any(runs))
     }
 
     /// Writes the status if it changed.
@@ -158,12 +207,17 @@ impl Rollout {
 
     /// Marks the Deployment as paused or resumed; true when that was news.
     pub async fn sync_paused_condition(&mut self, paused: bool) -> Result<bool, Failed> {
-        let Some(next) = status::with_paused(&self.deployment, paused) else { return Ok(false) };
+        let Some(next) = status::with_paused(&self.deployment, paused) else {
+            return Ok(false);
+        };
         self.write_status(next).await?;
         Ok(true)
     }
 
-    async fn write_status(&mut self, next: k8s_openapi::api::apps::v1::DeploymentStatus) -> Result<(), Failed> {
+    async fn write_status(
+        &mut self,
+        next: k8s_openapi::api::apps::v1::DeploymentStatus,
+    ) -> Result<(), Failed> {
         if self.deployment.status.as_ref() == Some(&next) {
             return Ok(());
         }
@@ -175,22 +229,35 @@ impl Rollout {
     /// Writes the status and the annotations, which the status subresource takes too.
     pub async fn write_deployment_status(&mut self, updated: &Deployment) -> Result<(), Failed> {
         let name = updated.name_any();
-        self.deployment = self.deployments.replace_status(&name, &PostParams::default(), updated).await?;
+        self.deployment = self
+            .deployments
+            .replace_status(&name, &PostParams::default(), updated)
+            .await?;
         Ok(())
     }
 
     /// Deletes the oldest empty `ReplicaSets` beyond the history's limit.
     pub async fn clean_up(&mut self) -> Result<(), Failed> {
-        let limit = usize::try_from(self.spec().revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
-        let mut candidates: Vec<&ReplicaSet> =
-            self.old.iter().filter(|set| set.metadata.deletion_timestamp.is_none()).collect();
+        let limit =
+            usize::try_from(self.spec().revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
+        let mut candidates: Vec<&ReplicaSet> = self
+            .old
+            .iter()
+            .filter(|set| set.metadata.deletion_timestamp.is_none())
+            .collect();
         candidates.sort_by_key(|set| revision::number(set.annotations()));
         let surplus = candidates.len().saturating_sub(limit);
         for set in candidates.into_iter().take(surplus) {
             let status = set.status.clone().unwrap_or_default();
             let settled = status.observed_generation >= set.metadata.generation;
             if status.replicas == 0 && replicas(set) == 0 && settled {
-                ignore(self.sets.delete(&set.name_any(), &DeleteParams::default()).await.map(drop), 404)?;
+                ignore(
+                    self.sets
+                        .delete(&set.name_any(), &DeleteParams::default())
+                        .await
+                        .map(drop),
+                    404,
+                )?;
             }
         }
         Ok(())

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSetStatus};
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentCondition, DeploymentStatus, ReplicaSetStatus,
+};
 use kube::ResourceExt;
 
 use super::rollout::Rollout;
@@ -17,16 +19,26 @@ const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 const RESUMED: &str = "DeploymentResumed";
 
-/// The status that follows from the `ReplicaSets`, with the conditions as they are but for availability.
+/// The status that follows from the `ReplicaSets`, with the conditions as they are but for
+/// availability.
 pub fn calculate(rollout: &Rollout) -> DeploymentStatus {
     let sum = |of: &dyn Fn(&ReplicaSetStatus) -> i32| -> i32 {
-        rollout.all().filter_map(|set| set.status.as_ref()).map(of).sum()
+        rollout
+            .all()
+            .filter_map(|set| set.status.as_ref())
+            .map(of)
+            .sum()
     };
-    // A count of 0 is left out, as Go's omitempty does; that of the terminating ones is a pointer there.
+    // A count of 0 is left out, as Go's omitempty does; that of the terminating ones is a pointer
+    // there.
     let some = |count: i32| Some(count).filter(|count| *count > 0);
     let before = rollout.deployment.status.clone().unwrap_or_default();
     let available = sum(&|status| status.available_replicas.unwrap_or(0));
-    let updated = rollout.new.as_ref().and_then(|new| new.status.as_ref()).map_or(0, |status| status.replicas);
+    let updated = rollout
+        .new
+        .as_ref()
+        .and_then(|new| new.status.as_ref())
+        .map_or(0, |status| status.replicas);
     let mut status = DeploymentStatus {
         observed_generation: rollout.deployment.metadata.generation,
         replicas: some(sum(&|status| status.replicas)),
@@ -66,7 +78,9 @@ pub fn judge_progress(rollout: &Rollout, next: &mut DeploymentStatus) {
         |name| format!("ReplicaSet \"{name}\""),
     );
     let current = condition(Some(next), PROGRESSING).cloned();
-    let was_complete = current.as_ref().is_some_and(|current| current.reason.as_deref() == Some(COMPLETE));
+    let was_complete = current
+        .as_ref()
+        .is_some_and(|current| current.reason.as_deref() == Some(COMPLETE));
     if was_complete && next.replicas == next.updated_replicas {
         return;
     }
@@ -75,44 +89,68 @@ pub fn judge_progress(rollout: &Rollout, next: &mut DeploymentStatus) {
         let message = format!("{subject} has successfully progressed.");
         set_condition(next, new_condition(PROGRESSING, "True", COMPLETE, message));
     } else if has_moved(&before, next) {
-        let mut condition =
-            new_condition(PROGRESSING, "True", "ReplicaSetUpdated", format!("{subject} is progressing."));
+        let mut condition = new_condition(
+            PROGRESSING,
+            "True",
+            "ReplicaSetUpdated",
+            format!("{subject} is progressing."),
+        );
         if let Some(current) = current {
             if current.status == "True" {
                 condition.last_transition_time = current.last_transition_time;
             }
-            // Out with it first: the time of the last update is to be renewed even if the reason stays.
+            // Out with it first: the time of the last update is to be renewed even if the reason
+            // stays.
             remove_condition(next, PROGRESSING);
         }
         set_condition(next, condition);
-    } else if current.is_some_and(|current| time_left(&current, deadline).is_some_and(|left| left.is_zero())) {
+    } else if current
+        .is_some_and(|current| time_left(&current, deadline).is_some_and(|left| left.is_zero()))
+    {
         let message = format!("{subject} has timed out progressing.");
-        set_condition(next, new_condition(PROGRESSING, "False", TIMED_OUT, message));
+        set_condition(
+            next,
+            new_condition(PROGRESSING, "False", TIMED_OUT, message),
+        );
     }
 }
 
 /// The status with the condition that tells of a pause or its end; none when it is told already.
 pub fn with_paused(deployment: &Deployment, paused: bool) -> Option<DeploymentStatus> {
     deployment.spec.as_ref()?.progress_deadline_seconds?;
-    let current = condition(deployment.status.as_ref(), PROGRESSING).and_then(|found| found.reason.as_deref());
+    let current = condition(deployment.status.as_ref(), PROGRESSING)
+        .and_then(|found| found.reason.as_deref());
     let told = current == Some(PAUSED);
     if current == Some(TIMED_OUT) || told == paused {
         return None;
     }
     let mut next = deployment.status.clone().unwrap_or_default();
-    let (reason, message) =
-        if paused { (PAUSED, "Deployment is paused") } else { (RESUMED, "Deployment is resumed") };
-    set_condition(&mut next, new_condition(PROGRESSING, "Unknown", reason, message.into()));
+    let (reason, message) = if paused {
+        (PAUSED, "Deployment is paused")
+    } else {
+        (RESUMED, "Deployment is resumed")
+    };
+    set_condition(
+        &mut next,
+        new_condition(PROGRESSING, "Unknown", reason, message.into()),
+    );
     Some(next)
 }
 
 /// Whether the Deployment's own status says that the rollout is complete.
 pub fn is_complete(deployment: &Deployment) -> bool {
-    deployment.status.as_ref().is_some_and(|status| is_complete_with(deployment, status))
+    deployment
+        .status
+        .as_ref()
+        .is_some_and(|status| is_complete_with(deployment, status))
 }
 
 fn is_complete_with(deployment: &Deployment, status: &DeploymentStatus) -> bool {
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let wanted = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1);
     status.updated_replicas.unwrap_or(0) == wanted
         && status.replicas.unwrap_or(0) == wanted
         && status.available_replicas.unwrap_or(0) == wanted
@@ -121,7 +159,9 @@ fn is_complete_with(deployment: &Deployment, status: &DeploymentStatus) -> bool 
 
 /// Whether a count moved towards completion.
 fn has_moved(before: &DeploymentStatus, next: &DeploymentStatus) -> bool {
-    let old = |status: &DeploymentStatus| status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0);
+    let old = |status: &DeploymentStatus| {
+        status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0)
+    };
     next.updated_replicas > before.updated_replicas
         || old(next) < old(before)
         || next.ready_replicas > before.ready_replicas
@@ -134,22 +174,42 @@ fn time_left(progressing: &DeploymentCondition, deadline_seconds: i32) -> Option
     }
     let since = Timestamp::now().duration_since(progressing.last_update_time.as_ref()?.0);
     let left = SignedDuration::from_secs(deadline_seconds.into()).saturating_sub(since);
-    Some(if left.is_positive() { left.unsigned_abs() } else { Duration::ZERO })
+    Some(if left.is_positive() {
+        left.unsigned_abs()
+    } else {
+        Duration::ZERO
+    })
 }
 
 /// How long until the rollout has to be looked at again though nothing happens.
 pub fn deadline_in(deployment: &Deployment) -> Option<Duration> {
     let deadline = deployment.spec.as_ref()?.progress_deadline_seconds?;
-    time_left(condition(deployment.status.as_ref(), PROGRESSING)?, deadline).filter(|left| !left.is_zero())
+    time_left(
+        condition(deployment.status.as_ref(), PROGRESSING)?,
+        deadline,
+    )
+    .filter(|left| !left.is_zero())
 }
 
 /// The condition of a type.
-pub fn condition<'a>(status: Option<&'a DeploymentStatus>, type_: &str) -> Option<&'a DeploymentCondition> {
-    status?.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+pub fn condition<'a>(
+    status: Option<&'a DeploymentStatus>,
+    type_: &str,
+) -> Option<&'a DeploymentCondition> {
+    status?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
 }
 
 /// A condition that begins now.
-pub fn new_condition(type_: &str, status: &str, reason: &str, message: String) -> DeploymentCondition {
+pub fn new_condition(
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: String,
+) -> DeploymentCondition {
     DeploymentCondition {
         type_: type_.to_owned(),
         status: status.to_owned(),
@@ -160,17 +220,22 @@ pub fn new_condition(type_: &str, status: &str, reason: &str, message: String) -
     }
 }
 
-/// Puts a condition in; one that says the same already stays as it is, and the time of the last transition is kept
-/// while the status does not change (`SetDeploymentCondition`).
+/// Puts a condition in; one that says the same already stays as it is, and the time of the last
+/// transition is kept while the status does not change (`SetDeploymentCondition`).
 pub fn set_condition(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
     let conditions = status.conditions.get_or_insert_default();
-    if let Some(at) = conditions.iter().position(|kept| kept.type_ == condition.type_) {
+    if let Some(at) = conditions
+        .iter()
+        .position(|kept| kept.type_ == condition.type_)
+    {
         let kept = &conditions[at];
         if kept.status == condition.status && kept.reason == condition.reason {
             return;
         }
         if kept.status == condition.status {
-            condition.last_transition_time.clone_from(&kept.last_transition_time);
+            condition
+                .last_transition_time
+                .clone_from(&kept.last_transition_time);
         }
         conditions.remove(at);
     }

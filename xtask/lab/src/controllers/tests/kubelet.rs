@@ -1,4 +1,5 @@
-//! A kubelet that runs nothing: pods are running at once, ready a little later, and gone a little after their deletion.
+//! A kubelet that runs nothing: pods are running at once, ready a little later, and gone a little
+//! after their deletion.
 
 use std::time::Duration;
 
@@ -25,7 +26,9 @@ pub fn start(server: &Handle) -> anyhow::Result<()> {
         let mut begun = std::collections::BTreeSet::new();
         let mut address = 1_u8;
         while let Some(event) = events.try_next().await? {
-            let (watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) = event else { continue };
+            let (watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) = event else {
+                continue;
+            };
             if begun.insert((pod.uid(), pod.metadata.deletion_timestamp.is_some())) {
                 address += 1;
                 tokio::spawn(life(client.clone(), pod, format!("10.244.0.{address}")));
@@ -40,7 +43,13 @@ async fn life(client: Client, pod: Pod, address: String) -> Result<(), kube::Err
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
     let write = async |status: Value| {
-        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await.map(drop)
+        api.patch_status(
+            &name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({ "status": status })),
+        )
+        .await
+        .map(drop)
     };
     if pod.metadata.deletion_timestamp.is_none() {
         write(json!({
@@ -52,7 +61,15 @@ async fn life(client: Client, pod: Pod, address: String) -> Result<(), kube::Err
     }
     tokio::time::sleep(GONE_AFTER).await;
     write(json!({ "phase": "Succeeded", "conditions": conditions(false) })).await?;
-    api.delete(&name, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await.map(drop)
+    api.delete(
+        &name,
+        &DeleteParams {
+            grace_period_seconds: Some(0),
+            ..DeleteParams::default()
+        },
+    )
+    .await
+    .map(drop)
 }
 
 fn conditions(ready: bool) -> Value {

@@ -1,7 +1,9 @@
 //! Who owns a pod: asked when the pod may be long gone, answered through what outlives it.
 
+mod cache;
+
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::HashSet,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -12,7 +14,7 @@ use k8s_openapi::api::{
     core::v1::Pod,
 };
 use kube::core::ApiResource;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 
 use super::{
     ask::{Ask, Unanswered},
@@ -24,6 +26,8 @@ use super::{
     trim::{Unknown, Workload},
     watch::{Changes, resource_of},
 };
+use cache::{Answers, LIST_AGE, LIST_FRESH, Lists};
+
 use crate::{
     engine::ClusterChange,
     model::{ObjectRef, PodFacts, ReplicaSetFacts, WorkloadFacts},
@@ -33,14 +37,6 @@ use crate::{
 pub(super) const QUEUE: usize = 1024;
 /// Look-ups under way at once.
 const WORKERS: usize = 8;
-/// How long a namespace's list is good for: the pods of one rollout step ask together.
-const LIST_AGE: Duration = Duration::from_secs(10);
-/// A list this young is not asked for again though it lacks what was looked for.
-const LIST_FRESH: Duration = Duration::from_secs(1);
-const LISTS: usize = 64;
-/// How long an answer is good for.
-const ANSWER_AGE: Duration = Duration::from_secs(60);
-const ANSWERS: usize = 1024;
 
 /// The pod that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,69 +56,6 @@ struct Answer {
 impl Answer {
     fn none(how: String) -> Self {
         Self { owner: None, how }
-    }
-}
-
-/// The lists of one kind by namespace, for a short while.
-struct Lists<F> {
-    resource: ApiResource,
-    kept: tokio::sync::Mutex<HashMap<Arc<str>, Kept<F>>>,
-}
-
-struct Kept<F> {
-    at: Instant,
-    list: Vec<Arc<F>>,
-}
-
-impl<F: Facts> Lists<F> {
-    fn new(resource: ApiResource) -> Self {
-        Self { resource, kept: tokio::sync::Mutex::default() }
-    }
-
-    /// The list of a namespace, at most `age` old. Held for the time of the request, so that those
-    /// who ask at the same time share it.
-    async fn get(
-        &self,
-        ask: &Ask,
-        namespace: &Arc<str>,
-        age: Duration,
-    ) -> Result<Vec<Arc<F>>, Unanswered> {
-        let mut kept = self.kept.lock().await;
-        if let Some(entry) = kept.get(namespace)
-            && entry.at.elapsed() < age
-        {
-            return Ok(entry.list.clone());
-        }
-        let list = ask.list(&self.resource, namespace, None).await?;
-        kept.retain(|_, entry| entry.at.elapsed() < LIST_AGE);
-        if kept.len() < LISTS {
-            kept.insert(namespace.clone(), Kept { at: Instant::now(), list: list.clone() });
-        }
-        Ok(list)
-    }
-}
-
-#[derive(Default)]
-struct Answers {
-    by_question: HashMap<Question, (Instant, Answer)>,
-    order: VecDeque<Question>,
-}
-
-impl Answers {
-    fn get(&self, question: &Question) -> Option<Answer> {
-        let (at, answer) = self.by_question.get(question)?;
-        (at.elapsed() < ANSWER_AGE).then(|| answer.clone())
-    }
-
-    fn keep(&mut self, question: Question, answer: Answer) {
-        if self.by_question.insert(question.clone(), (Instant::now(), answer)).is_none() {
-            self.order.push_back(question);
-        }
-        while self.order.len() > ANSWERS {
-            if let Some(oldest) = self.order.pop_front() {
-                self.by_question.remove(&oldest);
-            }
-        }
     }
 }
 

@@ -1,0 +1,106 @@
+//! What the lab asks of a running server.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::store::Snapshot;
+use super::usage::{Usage, UsageKey};
+use super::{Removal, Server};
+
+/// A running server. Clones are the same server.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    server: Arc<Server>,
+    address: Option<SocketAddr>,
+}
+
+impl Handle {
+    pub(super) fn new(server: Arc<Server>, address: Option<SocketAddr>) -> Self {
+        Self { server, address }
+    }
+
+    /// The server's address as a client on the same machine dials it: `http://ADDRESS:PORT`.
+    pub fn url(&self) -> String {
+        self.address
+            .map(|address| format!("http://{address}"))
+            .unwrap_or_default()
+    }
+
+    /// Delivers each watch event that much later to the users whose name begins with the prefix,
+    /// from now on and for events that are already held back. The longest prefix counts. Lists
+    /// answer from the present.
+    pub fn set_watch_delay(&self, user_prefix: &str, delay: Duration) {
+        self.server
+            .dials
+            .send_modify(|dials| dials.set_watch_delay(user_prefix, delay));
+    }}
+
+/// Faults, succession, and the counters of what the agents cost.
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "for the fault tests and the RBAC and cost checks of the whole lab"
+    )
+)]
+impl Handle {
+    /// Answers every request of these users that much later.
+    pub fn set_request_delay(&self, user_prefix: &str, delay: Duration) {
+        self.server
+            .dials
+            .send_modify(|dials| dials.set_request_delay(user_prefix, delay));
+    }
+
+    /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
+    pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
+        self.server
+            .dials
+            .send_modify(|dials| dials.deny(user_prefix, verb, plural));
+    }
+
+    /// Takes back every refusal for exactly this prefix.
+    pub fn allow_all(&self, user_prefix: &str) {
+        self.server
+            .dials
+            .send_modify(|dials| dials.allow_all(user_prefix));
+    }
+
+    /// Ends the running watches of these users, in good order.
+    pub fn close_watches(&self, user_prefix: &str) {
+        self.server
+            .dials
+            .send_modify(|dials| dials.close_watches(user_prefix));
+    }
+
+    /// Forgets the history: a watch that resumes from before now gets 410 Gone.
+    pub fn compact(&self) {
+        self.server.lock().compact();
+    }
+
+    /// Requests and bytes so far, by user, verb and resource.
+    pub fn usage(&self) -> BTreeMap<UsageKey, Usage> {
+        self.server.usage.all()
+    }
+
+    /// A copy of the state, for [`Options::state`] of a successor.
+    pub fn snapshot(&self) -> Snapshot {
+        self.server.lock().snapshot()
+    }
+
+    /// The revision of the last write.
+    pub fn revision(&self) -> u64 {
+        self.server.lock().revision()
+    }
+
+    /// Every pod deletion so far, oldest first.
+    pub fn removals(&self) -> Vec<Removal> {
+        self.server.lock().removals.clone()
+    }
+    /// Stops: the listener is closed and every connection is cut. A successor may bind the same
+    /// address.
+    pub fn shutdown(&self) {
+        self.server.stop.cancel();
+    }
+}
