@@ -34,7 +34,7 @@ pub static FRESH: LruHashMap<Socket, Fresh> = LruHashMap::with_max_entries(8_192
 #[map]
 pub static ENDPOINTS: HashMap<Socket, u32> = HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 
-/// Addresses of this node and of its pods: a connection without DNAT is theirs to account for.
+/// Addresses of this node's pods: their sockets live in namespaces of their own.
 #[map]
 pub static LOCAL_PODS: HashMap<abi::Address, u32> = HashMap::with_max_entries(4_096, BPF_F_NO_PREALLOC);
 

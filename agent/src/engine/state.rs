@@ -45,7 +45,7 @@ pub enum Watch {
     Service(SocketAddr),
     /// They are no longer.
     Forget(SocketAddr),
-    /// An address of this node or of a pod of it.
+    /// The address of a pod of this node.
     Local(IpAddr),
     /// It is no longer.
     NotLocal(IpAddr),

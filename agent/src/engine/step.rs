@@ -31,13 +31,8 @@ pub fn step(state: &mut State, input: Input) -> Outputs {
         What::Saw(sighting) => saw(state, &sighting, &mut out),
         What::Fresh(fresh) => converge::fresh(state, &fresh),
         What::Attempts(counts) => attempts(state, counts),
-        What::NodeAddresses(addresses) => {
-            for address in &addresses {
-                if state.node_addresses.insert(*address) {
-                    out.watch.push(Watch::Local(*address));
-                }
-            }
-        }
+        // Not for the kernel: there a client of the node is told by its namespace.
+        What::NodeAddresses(addresses) => state.node_addresses = addresses.into_iter().collect(),
         What::Lost(count) => state.lost += count,
         What::Cluster(change) => cluster(state, change, now, &mut out),
     }
