@@ -130,6 +130,9 @@ pub struct RunArgs {
     /// This process is already the first one of the lab's own namespaces
     #[arg(long, hide = true)]
     pub inside: bool,
+    /// Which addresses to use: no two labs that run at the same time have the same
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub lab_number: u8,
 }
 
 impl RunArgs {

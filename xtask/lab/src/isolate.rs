@@ -18,6 +18,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
 use crate::cli::{BAD_USAGE, RunArgs};
+use crate::net::LabNumber;
 
 /// Exit code when something needed is not there, from sysexits.h.
 const UNAVAILABLE: u8 = 69;
@@ -55,9 +56,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         Some(out) => out.clone(),
         None => fresh_out_dir(args.setup.name())?,
     };
+    let number = LabNumber::take()?;
     // The write end stays here, open as long as this process lives.
     let (lifeline, _held) = std::io::pipe().context("make the lifeline pipe")?;
-    let status = first_process(args, &out)?
+    let status = first_process(args, &out, number.number)?
         .stdin(lifeline)
         .status()
         .context("start the lab's first process")?;
@@ -69,12 +71,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 /// The command that runs the lab as PID 1 of a new pid namespace. The next child of this process
 /// is that PID 1, so a process can do this once only.
-fn first_process(args: &RunArgs, out: &Path) -> Result<Command> {
+fn first_process(args: &RunArgs, out: &Path, number: u8) -> Result<Command> {
     fs::create_dir_all(out).with_context(|| format!("create the directory {}", out.display()))?;
     let out = fs::canonicalize(out)
         .with_context(|| format!("resolve the directory {}", out.display()))?;
     let mut command = Command::new("/proc/self/exe");
-    command.args(std::env::args_os().skip(1)).arg("--inside");
+    command
+        .args(std::env::args_os().skip(1))
+        .arg("--inside")
+        .arg("--lab-number")
+        .arg(number.to_string());
     if args.out.is_none() {
         command.arg("--out").arg(&out);
     }

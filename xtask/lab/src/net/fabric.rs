@@ -1,59 +1,19 @@
 //! The fabric: the lab's own namespace with a bridge that joins the nodes' uplinks.
 
-use std::net::Ipv4Addr;
-
 use anyhow::Result;
 use tokio::process::Command;
 
-use super::{Namespace, run_tool};
-
-/// The fabric's own address: the API server listens here, and it is the nodes' default gateway
-/// (which forwards nothing).
-pub const API_ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 1);
-
-/// All pods of the cluster.
-pub const CLUSTER_CIDR: &str = "10.244.0.0/16";
-
-/// A node's name and addresses, by its number (from 1).
-#[derive(Debug, Clone)]
-pub struct NodeAddresses {
-    /// `n1`, `n2`, …
-    pub name: String,
-    /// The number, which is the third byte of its pods' addresses.
-    pub number: u8,
-    /// Address of `eth0`.
-    pub address: Ipv4Addr,
-}
-
-impl NodeAddresses {
-    /// The node of a number from 1 to 100.
-    pub fn new(number: u8) -> Self {
-        Self {
-            name: format!("n{number}"),
-            number,
-            address: Ipv4Addr::new(172, 30, 0, 10 + number),
-        }
-    }
-
-    /// The range of its pods' addresses.
-    pub fn pod_cidr(&self) -> String {
-        format!("10.244.{}.0/24", self.number)
-    }
-
-    /// The address of its pod number n.
-    pub fn pod_address(&self, n: u8) -> Ipv4Addr {
-        Ipv4Addr::new(10, 244, self.number, n)
-    }
-}
+use super::{AddressPlan, Namespace, NodeAddresses, run_tool};
 
 /// Makes the bridge and the nodes' namespaces with their uplinks and routes to each other.
-pub async fn build_fabric(nodes: &[NodeAddresses]) -> Result<Vec<Namespace>> {
+pub async fn build_fabric(plan: AddressPlan, nodes: &[NodeAddresses]) -> Result<Vec<Namespace>> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "0")?;
     ip_batch(&format!(
         "link set lo up\n\
          link add br0 type bridge stp_state 0 forward_delay 0\n\
          link set br0 up\n\
-         address add {API_ADDRESS}/24 dev br0\n"
+         address add {}/24 dev br0\n",
+        plan.fabric()
     ))
     .await?;
     // The fabric is a switch: no netfilter for what it bridges.
@@ -91,8 +51,9 @@ async fn configure(
         ("net/ipv4/conf/default/send_redirects", "0"),
     ])?;
     let mut lines = format!(
-        "address add {}/24 dev eth0\nlink set eth0 up\nroute add default via {API_ADDRESS}\n",
-        node.address
+        "address add {}/24 dev eth0\nlink set eth0 up\nroute add default via {}\n",
+        node.address,
+        node.plan.fabric()
     );
     for other in nodes.iter().filter(|other| other.number != node.number) {
         lines += &[

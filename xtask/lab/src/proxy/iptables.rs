@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use super::ServicePort;
-use crate::net::CLUSTER_CIDR;
 
 /// The chains that stay, hooked in once.
 pub const BASE: &str = "\
@@ -36,7 +35,11 @@ COMMIT
 
 /// The text that programs all Services, and the chains it makes. Chains of before that are not
 /// needed any more are emptied and removed in the same transaction.
-pub fn render(services: &[ServicePort], before: &BTreeSet<String>) -> (String, BTreeSet<String>) {
+pub fn render(
+    services: &[ServicePort],
+    cluster_cidr: &str,
+    before: &BTreeSet<String>,
+) -> (String, BTreeSet<String>) {
     let mut chains = BTreeSet::new();
     let mut filter = String::new();
     let mut nat = String::new();
@@ -44,7 +47,7 @@ pub fn render(services: &[ServicePort], before: &BTreeSet<String>) -> (String, B
         if service.backends.is_empty() {
             filter += &reject(service);
         } else {
-            nat += &balance(service, &mut chains);
+            nat += &balance(service, cluster_cidr, &mut chains);
         }
     }
     let mut text = format!("*filter\n:KUBE-SERVICES - [0:0]\n{filter}COMMIT\n*nat\n");
@@ -70,7 +73,7 @@ fn reject(service: &ServicePort) -> String {
     )
 }
 
-fn balance(service: &ServicePort, chains: &mut BTreeSet<String>) -> String {
+fn balance(service: &ServicePort, cluster_cidr: &str, chains: &mut BTreeSet<String>) -> String {
     let name = &service.name;
     let (ip, port) = (service.virtual_address.ip(), service.virtual_address.port());
     let service_chain = format!("KUBE-SVC-{}", service.hash(None));
@@ -84,7 +87,7 @@ fn balance(service: &ServicePort, chains: &mut BTreeSet<String>) -> String {
     line(
         &mut text,
         format_args!(
-            "-A {service_chain} -m comment --comment \"{name} cluster IP\" -m tcp -p tcp -d {ip} --dport {port} ! -s {CLUSTER_CIDR} -j KUBE-MARK-MASQ"
+            "-A {service_chain} -m comment --comment \"{name} cluster IP\" -m tcp -p tcp -d {ip} --dport {port} ! -s {cluster_cidr} -j KUBE-MARK-MASQ"
         ),
     );
     for (index, backend) in service.backends.iter().enumerate() {
@@ -132,6 +135,8 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
+    const CIDR: &str = "10.244.0.0/16";
+
     fn service(backends: &[&str]) -> ServicePort {
         ServicePort {
             name: "shop/api:http".to_owned(),
@@ -146,7 +151,7 @@ mod tests {
     #[test]
     fn each_endpoint_takes_its_share_of_the_rest() {
         let backends = ["10.244.1.2:8080", "10.244.1.3:8080", "10.244.2.2:8080"];
-        let (text, chains) = render(&[service(&backends)], &BTreeSet::new());
+        let (text, chains) = render(&[service(&backends)], CIDR, &BTreeSet::new());
         assert!(text.contains("--probability 0.3333333333"));
         assert!(text.contains("--probability 0.5000000000"));
         assert_eq!(chains.len(), 4);
@@ -154,8 +159,8 @@ mod tests {
 
     #[test]
     fn a_service_without_endpoints_is_rejected_and_its_chains_removed() {
-        let (_, before) = render(&[service(&["10.244.1.2:8080"])], &BTreeSet::new());
-        let (text, chains) = render(&[service(&[])], &before);
+        let (_, before) = render(&[service(&["10.244.1.2:8080"])], CIDR, &BTreeSet::new());
+        let (text, chains) = render(&[service(&[])], CIDR, &before);
         assert!(chains.is_empty());
         assert!(text.contains("has no endpoints"));
         assert_eq!(text.matches("-X KUBE-").count(), 2);

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use super::ServicePort;
-use crate::net::CLUSTER_CIDR;
 
 /// The table with the chains and maps that stay.
 pub const BASE: &str = "\
@@ -52,13 +51,17 @@ table ip kube-proxy {
 
 /// The text that programs all Services, and the chains it makes. Chains of before that are not
 /// needed any more go in the same transaction, once nothing refers to them.
-pub fn render(services: &[ServicePort], before: &BTreeSet<String>) -> (String, BTreeSet<String>) {
+pub fn render(
+    services: &[ServicePort],
+    cluster_cidr: &str,
+    before: &BTreeSet<String>,
+) -> (String, BTreeSet<String>) {
     let mut chains = BTreeSet::new();
     let mut rules = String::new();
     for service in services {
         rules += &elements(service);
         if !service.backends.is_empty() {
-            rules += &balance(service, &mut chains);
+            rules += &balance(service, cluster_cidr, &mut chains);
         }
     }
     let mut text = String::new();
@@ -99,7 +102,7 @@ fn elements(service: &ServicePort) -> String {
     )
 }
 
-fn balance(service: &ServicePort, chains: &mut BTreeSet<String>) -> String {
+fn balance(service: &ServicePort, cluster_cidr: &str, chains: &mut BTreeSet<String>) -> String {
     let (ip, port) = (service.virtual_address.ip(), service.virtual_address.port());
     let chain = service_chain(service);
     let mut text = String::new();
@@ -123,7 +126,7 @@ fn balance(service: &ServicePort, chains: &mut BTreeSet<String>) -> String {
     line(
         &mut text,
         format_args!(
-            "add rule ip kube-proxy {chain} ip daddr {ip} tcp dport {port} ip saddr != {CLUSTER_CIDR} jump mark-for-masquerade"
+            "add rule ip kube-proxy {chain} ip daddr {ip} tcp dport {port} ip saddr != {cluster_cidr} jump mark-for-masquerade"
         ),
     );
     line(
@@ -164,6 +167,8 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
+    const CIDR: &str = "10.244.0.0/16";
+
     #[test]
     fn chains_that_are_not_needed_are_deleted_after_the_rules_that_used_them() {
         let service = |backends: &[&str]| ServicePort {
@@ -175,9 +180,9 @@ mod tests {
                 .collect(),
         };
         let both = ["10.244.1.2:8080", "10.244.2.2:8080"];
-        let (text, before) = render(&[service(&both)], &BTreeSet::new());
+        let (text, before) = render(&[service(&both)], CIDR, &BTreeSet::new());
         assert!(text.contains("numgen random mod 2"));
-        let (text, chains) = render(&[service(&both[..1])], &before);
+        let (text, chains) = render(&[service(&both[..1])], CIDR, &before);
         assert_eq!(chains.len(), 2);
         let deletion = text.find("delete chain").expect("a deletion");
         assert!(text.find("numgen random mod 1").expect("a rule") < deletion);

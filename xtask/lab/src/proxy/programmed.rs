@@ -10,11 +10,12 @@ use tokio::process::Command;
 use super::{ServicePort, iptables, nftables};
 use crate::cli::ProxyMode;
 use crate::journal::{Event, Journal};
-use crate::net::run_tool;
+use crate::net::{NodeAddresses, run_tool};
 
 /// What one node's proxy has programmed. Its tools run in the namespace of the calling thread.
 pub struct Programmed {
     node: String,
+    cluster_cidr: String,
     mode: ProxyMode,
     journal: Journal,
     chains: BTreeSet<String>,
@@ -23,13 +24,14 @@ pub struct Programmed {
 
 impl Programmed {
     /// Makes the chains that stay, and hooks them in.
-    pub async fn new(node: &str, mode: ProxyMode, journal: Journal) -> Result<Self> {
+    pub async fn new(node: &NodeAddresses, mode: ProxyMode, journal: Journal) -> Result<Self> {
         match mode {
             ProxyMode::Iptables => load(mode, iptables::BASE).await?,
             ProxyMode::Nftables => load(mode, nftables::BASE).await?,
         }
         Ok(Self {
-            node: node.to_owned(),
+            node: node.name.clone(),
+            cluster_cidr: node.plan.cluster_cidr(),
             mode,
             journal,
             chains: BTreeSet::new(),
@@ -40,8 +42,8 @@ impl Programmed {
     /// Programs all Services anew, in one transaction.
     pub async fn program(&mut self, services: &[ServicePort]) -> Result<()> {
         let (text, chains) = match self.mode {
-            ProxyMode::Iptables => iptables::render(services, &self.chains),
-            ProxyMode::Nftables => nftables::render(services, &self.chains),
+            ProxyMode::Iptables => iptables::render(services, &self.cluster_cidr, &self.chains),
+            ProxyMode::Nftables => nftables::render(services, &self.cluster_cidr, &self.chains),
         };
         load(self.mode, &text).await?;
         let now = Timestamp::now();

@@ -15,11 +15,12 @@ use tokio::time::{interval, timeout};
 
 use super::cluster::{Cluster, NAMESPACE};
 use super::progress::Progress;
-use super::workload::{APPLICATION, CLUSTER_ADDRESS, SERVICE_PORT};
+use super::workload::{APPLICATION, SERVICE_PORT};
 use crate::app::failure::{Line, Summary};
 use crate::cli::RunArgs;
 use crate::compare::Truth;
 use crate::journal::Event;
+use crate::net::AddressPlan;
 
 /// Slack for a client to end after its time is up.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -195,6 +196,7 @@ fn client_pod(
     args: &RunArgs,
     log: &Path,
 ) -> Result<Value> {
+    let address = AddressPlan::new(args.lab_number).service();
     let log = log
         .to_str()
         .context("the out directory's path is not UTF-8")?;
@@ -211,7 +213,7 @@ fn client_pod(
                 "image": "registry.example/client:1",
                 "command": [
                     "rollrace-lab", "client",
-                    "--target", format!("{CLUSTER_ADDRESS}:{SERVICE_PORT}"),
+                    "--target", format!("{address}:{SERVICE_PORT}"),
                     "--application", APPLICATION,
                     "--mode", args.mode.name(),
                     "--threads", args.threads.to_string(),

@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::workload::Workload;
 use crate::cli::RunArgs;
 use crate::journal::{Event, Journal};
-use crate::net::{API_ADDRESS, NodeAddresses, build_fabric};
+use crate::net::{AddressPlan, NodeAddresses, build_fabric};
 use crate::node::{Node, NodeSettings};
 use crate::{api, controllers};
 
@@ -65,9 +65,12 @@ impl Cluster {
         let logs = out.join("pods");
         std::fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
         let journal = Journal::create(&out.join("journal.jsonl"))?;
-        let addresses: Vec<NodeAddresses> = (1..=args.nodes).map(NodeAddresses::new).collect();
-        let namespaces = build_fabric(&addresses).await.context("build the fabric")?;
-        let address = SocketAddr::new(API_ADDRESS.into(), API_PORT);
+        let plan = AddressPlan::new(args.lab_number);
+        let addresses: Vec<NodeAddresses> = (1..=args.nodes).map(|n| plan.node(n)).collect();
+        let namespaces = build_fabric(plan, &addresses)
+            .await
+            .context("build the fabric")?;
+        let address = SocketAddr::new(plan.fabric().into(), API_PORT);
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("listen on {address} for the API server"))?;

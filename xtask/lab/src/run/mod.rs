@@ -26,6 +26,7 @@ use self::workload::{RolloutTruth, Workload};
 use crate::agent::{Agent, AgentReport};
 use crate::cli::RunArgs;
 use crate::isolate;
+use crate::net::AddressPlan;
 
 /// Runs the lab as the first process of its own namespaces.
 pub fn inside(args: &RunArgs) -> Result<ExitCode> {
@@ -80,7 +81,8 @@ async fn experiment(
     progress: &Progress,
 ) -> Result<RunResult> {
     let journal = &cluster.journal;
-    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas);
+    let address = AddressPlan::new(args.lab_number).service();
+    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas, address);
     progress.phase("deploying the first revision");
     workload.create().await?;
     workload.completed().await?;
@@ -88,11 +90,7 @@ async fn experiment(
 
     let mut listeners = Vec::new();
     for node in &cluster.nodes {
-        listeners.push(FreshSynListener::start(
-            node,
-            workload::CLUSTER_ADDRESS,
-            out,
-        )?);
+        listeners.push(FreshSynListener::start(node, &address.to_string(), out)?);
     }
     let mut agents = Vec::new();
     if !args.no_agent {

@@ -1,6 +1,6 @@
 //! The workload: a Deployment and its Service, and what its rollout really was.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -19,8 +19,6 @@ use crate::setup::Setup;
 
 /// The application: name of the Deployment and of the Service.
 pub const APPLICATION: &str = "api";
-/// The Service's cluster address.
-pub const CLUSTER_ADDRESS: &str = "10.96.0.80";
 /// The Service's port.
 pub const SERVICE_PORT: u16 = 80;
 /// Port that the pods listen on.
@@ -36,6 +34,7 @@ pub struct Workload {
     client: Client,
     setup: Setup,
     replicas: i32,
+    address: Ipv4Addr,
 }
 
 /// What the rollout really was.
@@ -69,12 +68,13 @@ pub struct RevisionTruth {
 }
 
 impl Workload {
-    /// The workload in a setup.
-    pub fn new(client: Client, setup: Setup, replicas: i32) -> Self {
+    /// The workload in a setup, behind a cluster address.
+    pub fn new(client: Client, setup: Setup, replicas: i32, address: Ipv4Addr) -> Self {
         Self {
             client,
             setup,
             replicas,
+            address,
         }
     }
 
@@ -85,8 +85,8 @@ impl Workload {
             "metadata": {"name": APPLICATION, "namespace": NAMESPACE},
             "spec": {
                 "type": "ClusterIP",
-                "clusterIP": CLUSTER_ADDRESS,
-                "clusterIPs": [CLUSTER_ADDRESS],
+                "clusterIP": self.address,
+                "clusterIPs": [self.address],
                 "ipFamilies": ["IPv4"],
                 "selector": {"app": APPLICATION},
                 "ports": [{
