@@ -36,7 +36,7 @@ fn main() {
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         let inherited = name.starts_with("CARGO") && name != "CARGO_HOME";
-        if inherited || ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTUP_TOOLCHAIN", "RUSTC_WRAPPER"].contains(&name.as_str()) {
+        if inherited || ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTUP_TOOLCHAIN", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"].contains(&name.as_str()) {
             cargo.env_remove(name);
         }
     }

@@ -44,7 +44,7 @@ impl Rollouts {
         if let Some(facts) = owners.workload_by_uid(workload_uid)
             && let Some(rollout) = self.latest_mut(workload_uid)
             && rollout.completed.is_none()
-            && is_complete(facts, &rollout.to.hash)
+            && is_complete(facts, &rollout.to)
         {
             rollout.completed = Some(at);
         }
@@ -175,15 +175,20 @@ impl Rollouts {
 }
 
 /// Whether `kubectl rollout status` would return (polymorphichelpers/rollout_status.go).
-fn is_complete(workload: &WorkloadFacts, target: &str) -> bool {
+fn is_complete(workload: &WorkloadFacts, target: &Revision) -> bool {
     let status = &workload.status;
     if workload.held || status.observed_generation < workload.generation {
+        return false;
+    }
+    // The watches of the workload and of its ReplicaSets are not ordered among each other: a status
+    // from before the target's ReplicaSet speaks of the rollout before.
+    if status.revision < target.revision {
         return false;
     }
     match &*workload.object.kind {
         "StatefulSet" => {
             let share = workload.wanted - status.partition;
-            &*status.update_revision == target
+            status.update_revision == target.hash
                 && if status.partition > 0 {
                     status.updated >= share
                 } else {

@@ -57,7 +57,15 @@ impl Probe {
     /// # Errors
     /// What is missing, by name, with the remedy.
     pub fn start(options: Options) -> Result<Self, ProbeError> {
-        let layout = Layout::resolve()?;
+        Self::with_layout(Layout::resolve()?, options)
+    }
+
+    /// Loads and attaches with offsets resolved before. The calling thread's network namespace
+    /// becomes the probe's own.
+    ///
+    /// # Errors
+    /// What is missing, by name, with the remedy.
+    pub fn with_layout(layout: Layout, options: Options) -> Result<Self, ProbeError> {
         if !layout.conntrack {
             warn!("conntrack is not there yet: Service addresses are told apart once it is loaded");
         }

@@ -1,0 +1,9 @@
+//! The probes against the running kernel: real packets between network namespaces.
+//!
+//! Each test makes a node of its own (a namespace that a thread holds, with probes that call it
+//! their own), so all run at once, and nothing is left of one that is killed. They need root, `ip`
+//! and `iptables`. One file a subject.
+#![cfg(feature = "probe")]
+
+mod refused;
+mod support;

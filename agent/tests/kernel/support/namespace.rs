@@ -1,0 +1,86 @@
+//! Network namespaces held by a descriptor: gone with the test, however it ends.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    net::{SocketAddr, TcpListener},
+    os::fd::AsRawFd as _,
+    panic, process, thread,
+    process::{Command, Stdio},
+};
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// A network namespace without a name.
+pub struct Namespace {
+    file: File,
+}
+
+impl Namespace {
+    /// A new one, its loopback up, addresses usable at once.
+    pub fn new() -> Self {
+        let made = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("unshare the network namespace (as root)");
+            File::open("/proc/thread-self/ns/net").expect("open the new network namespace")
+        });
+        let namespace = Self { file: made.join().expect("the thread that makes a namespace") };
+        namespace.sysctl("net/ipv6/conf/default/accept_dad", "0");
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// Runs something in a thread that lives there.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                setns(&self.file, CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
+                work()
+            });
+            worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+        })
+    }
+
+    /// What `ip` takes as the name of this namespace.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd())
+    }
+
+    /// Runs lines of `ip -batch`.
+    pub fn ip(&self, lines: &str) {
+        self.tool("ip", &["-batch", "-"], lines);
+    }
+
+    /// Runs a program to its end, with `input`; it must succeed.
+    pub fn tool(&self, program: &str, arguments: &[&str], input: &str) {
+        let output = self.run(|| {
+            let mut child = Command::new(program)
+                .args(arguments)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap_or_else(|error| panic!("run {program}: {error}"));
+            let mut stdin = child.stdin.take().expect("its standard input is a pipe");
+            stdin.write_all(input.as_bytes()).expect("write to a child's standard input");
+            drop(stdin);
+            child.wait_with_output().expect("wait for a child")
+        });
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?} failed: {told}\ninput:\n{input}");
+    }
+
+    /// Sets a kernel parameter of the namespace.
+    pub fn sysctl(&self, key: &str, value: &str) {
+        let path = format!("/proc/sys/{key}");
+        // /proc/sys shows the namespace of the thread that opens it.
+        self.run(|| fs::write(&path, value))
+            .unwrap_or_else(|error| panic!("write {value} to {path}: {error}"));
+    }
+
+    /// A listener there; the kernel answers for it without anybody accepting.
+    pub fn listen(&self, address: &str) -> TcpListener {
+        let address: SocketAddr = address.parse().expect("an address to listen on");
+        self.run(|| TcpListener::bind(address))
+            .unwrap_or_else(|error| panic!("listen on {address}: {error}"))
+    }
+}
