@@ -26,6 +26,8 @@ pub struct Syn {
     pub backend: Socket,
     /// Sequence number.
     pub isn: u32,
+    /// When its socket sent it; 0 if that is not known.
+    pub sent_ns: u64,
     /// Bytes of payload.
     pub payload: u16,
     /// Conntrack shows a DNAT.
@@ -78,11 +80,13 @@ pub fn syn(scratch: &mut Scratch, dropped: Option<u32>) {
     let Scratch { syn, fresh: room, .. } = scratch;
     let syn = &*syn;
     let now = now();
+    // A drop can come seconds after its SYN.
+    let at = if dropped.is_some() && syn.sent_ns != 0 { syn.sent_ns } else { now };
     let Some(known) = ATTEMPTS.get_ptr_mut(&syn.tuple) else {
         if dropped.is_some() && is_answered(&syn.tuple, syn.isn) {
             return;
         }
-        return begin(syn, room, syn.old_entry, dropped, now);
+        return begin(syn, room, syn.old_entry, dropped, at, now);
     };
     // SAFETY: a value of a live map entry; concurrent sightings of one tuple are of one packet's
     // path and at worst lose a count of SYNs.
@@ -93,7 +97,7 @@ pub fn syn(scratch: &mut Scratch, dropped: Option<u32>) {
         {
             // A neighbour's failure comes seconds late, perhaps after the tuple's next attempt has
             // begun: told, not stored.
-            let late = attempt(syn, syn.old_entry, now);
+            let late = attempt(syn, syn.old_entry, at);
             return submit(&Head::new(Kind::Dropped, reason, syn.family, now), &syn.tuple, &late);
         }
         if known.flags & flag::DECIDED == 0 {
@@ -101,16 +105,16 @@ pub fn syn(scratch: &mut Scratch, dropped: Option<u32>) {
         }
         let pinned = known.flags & flag::CONFIRMED != 0
             && now.saturating_sub(known.last_ns) < SYN_SENT_TIMEOUT_NS.load();
-        return begin(syn, room, syn.old_entry || pinned, dropped, now);
+        return begin(syn, room, syn.old_entry || pinned, dropped, at, now);
     }
     count(Stat::Matched);
-    let moved = known.backend != syn.backend;
-    if now.saturating_sub(known.last_ns) >= SAME_SYN_NS && dropped.is_none() {
+    let datable = dropped.is_none() || syn.sent_ns != 0;
+    if datable && at.saturating_sub(known.last_ns) >= SAME_SYN_NS {
         known.syns += 1;
-        known.last_ns = now;
-        if moved && known.flags & flag::CONFIRMED == 0 && syn.dnat && !syn.old_entry {
+        known.last_ns = at;
+        if known.flags & flag::CONFIRMED == 0 && syn.dnat && !syn.old_entry {
             // Its entry was never stored, so this retransmit was a fresh decision.
-            fresh(&syn.backend, room, now);
+            fresh(&syn.backend, room, at);
         }
     }
     known.backend = syn.backend;
@@ -127,7 +131,7 @@ pub fn syn(scratch: &mut Scratch, dropped: Option<u32>) {
 }
 
 #[inline(always)]
-fn attempt(syn: &Syn, stale: bool, now: u64) -> Attempt {
+fn attempt(syn: &Syn, stale: bool, at: u64) -> Attempt {
     let mut flags = 0;
     if syn.dnat {
         flags |= flag::DNAT;
@@ -139,8 +143,8 @@ fn attempt(syn: &Syn, stale: bool, now: u64) -> Attempt {
         flags |= flag::STALE;
     }
     Attempt {
-        first_ns: now,
-        last_ns: now,
+        first_ns: at,
+        last_ns: at,
         backend: syn.backend,
         isn: syn.isn,
         syns: 1,
@@ -149,11 +153,11 @@ fn attempt(syn: &Syn, stale: bool, now: u64) -> Attempt {
     }
 }
 
-/// The first sighting of an attempt.
+/// The first sighting of an attempt, whose SYN was sent `at`.
 #[inline(always)]
-fn begin(syn: &Syn, room: &mut Fresh, stale: bool, dropped: Option<u32>, now: u64) {
+fn begin(syn: &Syn, room: &mut Fresh, stale: bool, dropped: Option<u32>, at: u64, now: u64) {
     count(Stat::Matched);
-    let mut first = attempt(syn, stale, now);
+    let mut first = attempt(syn, stale, at);
     if dropped.is_some() {
         first.flags |= flag::REPORTED;
     } else {
@@ -163,8 +167,10 @@ fn begin(syn: &Syn, room: &mut Fresh, stale: bool, dropped: Option<u32>, now: u6
         count(Stat::AttemptsFull);
     }
     counters(&syn.tuple.destination(), |value| value.attempts += 1);
-    if syn.dnat && !stale {
-        fresh(&syn.backend, room, now);
+    // A drop that cannot be dated would put the last fresh SYN seconds too late.
+    let datable = dropped.is_none() || syn.sent_ns != 0;
+    if syn.dnat && !stale && datable {
+        fresh(&syn.backend, room, at);
     }
     if let Some(reason) = dropped {
         submit(&Head::new(Kind::Dropped, reason, syn.family, now), &syn.tuple, &first);
@@ -173,24 +179,26 @@ fn begin(syn: &Syn, room: &mut Fresh, stale: bool, dropped: Option<u32>, now: u6
 
 /// Counts a fresh SYN to a backend.
 #[inline(always)]
-fn fresh(backend: &Socket, room: &mut Fresh, now: u64) {
-    let second = (now / 1_000_000_000) as u32;
+fn fresh(backend: &Socket, room: &mut Fresh, at: u64) {
+    let second = (at / 1_000_000_000) as u32;
     let slot = second as usize & (FRESH_SLOTS - 1);
     if let Some(value) = FRESH.get_ptr_mut(backend) {
         // SAFETY: a value of a live map entry; a race between CPUs can lose a count of one, never
         // the time of the last.
         let value = unsafe { &mut *value };
-        value.last_ns = now;
+        if at > value.last_ns {
+            value.last_ns = at;
+        }
         if value.second[slot] == second {
             value.count[slot] += 1;
-        } else {
+        } else if value.second[slot] < second {
             value.second[slot] = second;
             value.count[slot] = 1;
         }
         return;
     }
     *room = Fresh::default();
-    room.last_ns = now;
+    room.last_ns = at;
     room.second[slot] = second;
     room.count[slot] = 1;
     let _ = FRESH.insert(backend, &*room, 0);
@@ -201,6 +209,17 @@ fn fresh(backend: &Socket, room: &mut Fresh, now: u64) {
 fn is_answered(tuple: &Tuple, isn: u32) -> bool {
     // SAFETY: read at once, a torn read of two words is at worst a mismatch.
     ANSWERED.get_ptr(tuple).is_some_and(|answered| unsafe { (*answered).isn } == isn)
+}
+
+/// An answer leaves that this node made itself. If no device showed its SYN (the backend shares the
+/// node's namespace), the answer is the first sighting of the attempt.
+#[inline(always)]
+pub fn unseen(scratch: &mut Scratch) {
+    let Scratch { syn, fresh: room, .. } = scratch;
+    if ATTEMPTS.get_ptr(&syn.tuple).is_none() && !is_answered(&syn.tuple, syn.isn) {
+        let now = now();
+        begin(syn, room, false, None, now, now);
+    }
 }
 
 /// SYN+ACK, or the client's socket became established.

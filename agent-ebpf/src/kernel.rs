@@ -90,6 +90,10 @@ fn at<T: Copy>(window: *const u64, offset: u32) -> T {
     unsafe { window.cast::<u8>().add(offset as usize).cast::<T>().read() }
 }
 
+/// A packet waits for its neighbour for seconds (`mcast_solicit` × `retrans_time`, 3 s by default);
+/// a departure time longer ago than this is none.
+const LONGEST_WAIT_NS: u64 = 60_000_000_000;
+
 /// What the first read of an skb yields.
 pub struct Skb {
     address: u64,
@@ -131,6 +135,21 @@ impl Skb {
     #[inline(always)]
     pub fn ctinfo(&self) -> u64 {
         self.nfct & 7
+    }
+
+    /// Whether it was made in this namespace: what is forwarded has come through a device.
+    #[inline(always)]
+    pub fn is_local(&self) -> bool {
+        read::<u32>(self.address, SKB_IIF.load()) == Some(0)
+    }
+
+    /// When its socket sent it, `bpf_ktime_get_ns`, or 0. TCP writes its departure time (`tcp_clock`,
+    /// monotonic) into every segment, and since 5.18 forwarding keeps it, through veth pairs too. A
+    /// time of receipt stands in the same place, on the civil clock, which is far in the future.
+    #[inline(always)]
+    pub fn sent_ns(&self, now: u64) -> u64 {
+        let sent: u64 = read(self.address, SKB_TSTAMP.load()).unwrap_or(0);
+        if sent <= now && now - sent < LONGEST_WAIT_NS { sent } else { 0 }
     }
 
     /// `struct net *` of its device; else of its socket; else of its route. 0 if none is there.

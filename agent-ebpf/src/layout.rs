@@ -27,6 +27,8 @@ macro_rules! kernel_fields {
             SKB_NETWORK: "sk_buff" "network_header" 2 false,
             SKB_DEV: "sk_buff" "dev" 8 false,
             SKB_SK: "sk_buff" "sk" 8 false,
+            SKB_IIF: "sk_buff" "skb_iif" 4 false,
+            SKB_TSTAMP: "sk_buff" "tstamp" 8 false,
             SKB_DST: "sk_buff" "_skb_refdst" 8 false,
             DST_DEV: "dst_entry" "dev" 8 false,
             DEV_NET: "net_device" "nd_net.net" 8 false,

@@ -37,9 +37,15 @@ impl Rollouts {
             return;
         };
         match self.seen.get(workload_uid).map(|seen| seen.target.clone()) {
-            None => self.first_look(&key, &target, owners, clock, at),
-            Some(before) if before.hash != target.hash => self.begin(&key, Some(before), target, at),
-            Some(_) => {}
+            Some(before) if before.hash != target.hash => {
+                self.begin(&key, Some(before), target, at);
+            }
+            // The ReplicaSets of a workload arrive one by one: a rollout under way shows only when
+            // the older one is there too.
+            _ if self.of(workload_uid).next().is_none() => {
+                self.first_look(&key, &target, owners, clock, at);
+            }
+            _ => {}
         }
         if let Some(facts) = owners.workload_by_uid(workload_uid)
             && let Some(rollout) = self.latest_mut(workload_uid)
@@ -58,6 +64,7 @@ impl Rollouts {
             .filter(|set| set.template_hash != target.hash)
             .max_by_key(|set| (set.replicas > 0, set.revision));
         let newest = owners.replica_sets_of(&key.uid).find(|set| set.template_hash == target.hash);
+        self.seen.remove(&key.uid);
         let Some((older, newest)) = older.zip(newest) else {
             self.note(key, target);
             return;

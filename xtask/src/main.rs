@@ -1,2 +1,56 @@
-//! x
-fn main(){}
+//! Builds, tests, demonstrates and measures rollrace: one enum, one file a command.
+//!
+//! It has next to no dependencies, so that `cargo xtask …` speaks a few seconds after a fresh clone.
+
+mod checks;
+mod demo;
+mod lab;
+mod setup;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, tests and demonstrates rollrace.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    max_term_width = 100,
+    after_help = "Examples:\n  cargo xtask demo           see it work, in under 3 minutes once built\n  cargo xtask test           everything that CI runs\n  cargo xtask lab run --setup readiness --mode fresh --seconds 30"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what building and running needs (asks first on a terminal)
+    Setup(setup::Args),
+    /// Roll out a Deployment under load, twice, with an agent on each node, and compare
+    Demo(demo::Args),
+    /// Everything that CI runs: lints, documentation, unit, kernel and lab tests
+    Test(test::Args),
+    /// The lab: a Kubernetes cluster on one machine, out of network namespaces
+    #[command(disable_help_flag = true)]
+    Lab(lab::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Setup(args) => setup::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Lab(args) => lab::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(70)
+        }
+    }
+}

@@ -8,7 +8,7 @@ use rollrace_ebpf::{
 
 use super::seen;
 use crate::{
-    attempts,
+    attempts::{self, is_watched},
     kernel::{Entry, Skb, is_own},
     maps::{Hook, Scratch, count, scratch},
 };
@@ -45,12 +45,19 @@ fn queued(skb: u64) -> Option<()> {
                 return None;
             }
             seen::answer_to(&skb, scratch, &segment, v6)?;
-            let tuple = &scratch.tuple;
-            let family = if v6 { 6 } else { 4 };
-            if flags & tcp::RST != 0 {
-                attempts::reset(tuple, segment.ack, family);
+            let refusal = flags & tcp::RST != 0;
+            // RFC 9293: only a RST that answers a SYN has sequence number 0.
+            if !refusal || segment.seq == 0 {
+                let syn = &scratch.syn;
+                if (syn.dnat || is_watched(&syn.backend)) && skb.is_local() {
+                    attempts::unseen(scratch);
+                }
+            }
+            let syn = &scratch.syn;
+            if refusal {
+                attempts::reset(&syn.tuple, segment.ack, syn.family);
             } else {
-                attempts::answered(tuple, segment.ack.wrapping_sub(1), family);
+                attempts::answered(&syn.tuple, syn.isn, syn.family);
             }
             None
         }

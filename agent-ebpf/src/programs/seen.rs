@@ -36,6 +36,7 @@ pub fn syn(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool, d
     count(Stat::Read);
     let syn = &mut scratch.syn;
     syn.isn = tcp.seq;
+    syn.sent_ns = if dropped.is_some() { skb.sent_ns(attempts::now()) } else { 0 };
     syn.payload = total_length(&scratch.headers, v6).saturating_sub(offset + tcp.length) as u16;
     syn.family = if v6 { 6 } else { 4 };
     let address = skb.entry();
@@ -69,18 +70,26 @@ pub fn syn(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool, d
     }
 }
 
-/// Writes the original tuple of a packet that travels towards the client to the scratch; `None` if
-/// it does not, or not in the agent's namespace.
+/// Writes the SYN that a packet answers to the scratch; `None` if the packet does not travel towards
+/// the client, or not in the agent's namespace.
 #[inline(always)]
 pub fn answer_to(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, v6: bool) -> Option<()> {
     count(Stat::Read);
+    let syn = &mut scratch.syn;
+    syn.isn = tcp.ack.wrapping_sub(1);
+    syn.sent_ns = 0;
+    syn.payload = 0;
+    syn.old_entry = false;
+    syn.family = if v6 { 6 } else { 4 };
     let address = skb.entry();
     if address == 0 {
-        let tuple = &mut scratch.tuple;
-        packet::addresses(&scratch.headers, v6, tuple);
-        tuple.sport = tcp.sport;
-        tuple.dport = tcp.dport;
-        *tuple = tuple.reversed();
+        packet::addresses(&scratch.headers, v6, &mut syn.tuple);
+        syn.tuple.sport = tcp.sport;
+        syn.tuple.dport = tcp.dport;
+        syn.tuple = syn.tuple.reversed();
+        syn.backend = syn.tuple.destination();
+        syn.dnat = false;
+        syn.confirmed = false;
         return is_own(skb.net()).then_some(());
     }
     if skb.ctinfo() < IP_CT_IS_REPLY {
@@ -90,6 +99,9 @@ pub fn answer_to(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, v6: bool) -> Optio
     if !is_own(entry.net()) {
         return None;
     }
-    entry.original(&mut scratch.tuple);
+    entry.original(&mut syn.tuple);
+    entry.backend(&mut syn.backend);
+    syn.dnat = syn.backend != syn.tuple.destination();
+    syn.confirmed = entry.confirmed();
     Some(())
 }

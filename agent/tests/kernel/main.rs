@@ -5,5 +5,12 @@
 //! and `iptables`. One file a subject.
 #![cfg(feature = "probe")]
 
+mod answered;
+mod dropped;
+mod losses;
+mod namespaces;
 mod refused;
+mod sockets;
+mod stale;
 mod support;
+mod unreachable;

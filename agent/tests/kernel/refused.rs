@@ -1,5 +1,7 @@
 //! A refusal is matched to what the client dialled, wherever the client and the backend are.
 
+use std::{net::SocketAddr, time::Duration};
+
 use nix::errno::Errno;
 use rollrace::{engine::Watch, model::Sighting};
 
@@ -10,7 +12,7 @@ fn assert_refused_once(
     node: &mut Node,
     client: &Namespace,
     dial: Dial,
-    backend: std::net::SocketAddr,
+    backend: SocketAddr,
 ) -> Sighting {
     let (result, local) = client.try_once(dial);
     assert_eq!(result, Err(Errno::ECONNREFUSED));
@@ -28,7 +30,7 @@ fn assert_refused_once(
 fn by_a_pod_on_its_own_link(ip: Ip) {
     let mut node = Node::new();
     let (client, _server) = (node.pod(2), node.pod(3));
-    let (service, backend) = (ip.service(80), at(ip.pod(3), 8080));
+    let (service, backend) = (ip.service(), at(ip.pod(3), 8080));
     node.namespace.program(&Service::new(service, &[backend]));
     node.watcher.watch(&[Watch::Service(service), Watch::Local(ip.pod(2))]);
     assert_refused_once(&mut node, &client, Dial::new(service), backend);
@@ -42,4 +44,131 @@ fn a_refusal_by_a_pod_on_its_own_link_is_matched_to_the_service_dialled() {
 #[test]
 fn a_refusal_by_a_pod_on_its_own_link_is_matched_to_the_service_dialled_v6() {
     by_a_pod_on_its_own_link(Ip::V6);
+}
+
+#[test]
+fn a_refusal_by_a_pod_on_the_bridge_is_matched_to_the_service_dialled() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        node.add_bridge();
+        let (client, _server) = (node.pod(2), node.bridge_pod(3));
+        let (service, backend) = (ip.service(), at(ip.bridge_pod(3), 8080));
+        node.namespace.program(&Service::new(service, &[backend]));
+        assert_refused_once(&mut node, &client, Dial::new(service), backend);
+    }
+}
+
+#[test]
+fn a_refusal_between_two_pods_of_one_bridge_is_matched_to_the_service_dialled() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        node.add_bridge();
+        let (client, _server) = (node.bridge_pod(2), node.bridge_pod(3));
+        let (service, backend) = (ip.service(), at(ip.bridge_pod(3), 8080));
+        node.namespace.program(&Service::new(service, &[backend]));
+        assert_refused_once(&mut node, &client, Dial::new(service), backend);
+    }
+}
+
+#[test]
+fn a_pod_refused_by_itself_through_its_own_service_is_matched_despite_the_snat() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let pod = node.pod(2);
+        let (service, backend) = (ip.service(), at(ip.pod(2), 8080));
+        node.namespace.program(&Service::new(service, &[backend]));
+        node.watcher.watch(&[Watch::Service(service), Watch::Local(ip.pod(2))]);
+        let refusal = assert_refused_once(&mut node, &pod, Dial::new(service), backend);
+        assert_eq!(refusal.attempt().key.client.ip(), ip.pod(2), "the client's own address");
+    }
+}
+
+#[test]
+fn a_bridge_pod_refused_by_itself_through_its_own_service_is_matched_despite_the_snat() {
+    let mut node = Node::new();
+    node.add_bridge();
+    let pod = node.bridge_pod(2);
+    let (service, backend) = (Ip::V4.service(), at(Ip::V4.bridge_pod(2), 8080));
+    node.namespace.program(&Service::new(service, &[backend]));
+    assert_refused_once(&mut node, &pod, Dial::new(service), backend);
+}
+
+#[test]
+fn an_outside_client_refused_through_a_node_port_is_matched_despite_the_masquerade() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let _server = node.pod(3);
+        let backend = at(ip.pod(3), 8080);
+        let service =
+            Service { node_port: Some(30080), ..Service::new(ip.service(), &[backend]) };
+        node.namespace.program(&service);
+        let (client, dialled) = (node.outside.clone(), Dial::new(at(ip.node(), 30080)));
+        let refusal = assert_refused_once(&mut node, &client, dialled, backend);
+        assert_eq!(refusal.attempt().key.client.ip(), ip.outside());
+    }
+}
+
+#[test]
+fn a_client_in_the_nodes_own_namespace_learns_of_its_refusal_through_its_socket() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let _server = node.pod(3);
+        let (service, backend) = (ip.service(), at(ip.pod(3), 8080));
+        node.namespace.program(&Service::new(service, &[backend]));
+        let client = node.namespace.clone();
+        assert_refused_once(&mut node, &client, Dial::new(service), backend);
+    }
+}
+
+#[test]
+fn a_client_in_the_nodes_own_namespace_learns_of_its_answer_through_its_socket() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let server = node.pod(3);
+        let _listener = server.listen(at(ip.any(), 8080));
+        let (service, backend) = (ip.service(), at(ip.pod(3), 8080));
+        node.namespace.program(&Service::new(service, &[backend]));
+        let (result, _) = node.namespace.try_once(Dial::new(service));
+        assert_eq!(result, Ok(()));
+        assert_eq!(node.watcher.all(&node.namespace), []);
+        assert_eq!(node.watcher.counts(service), (1, 1, 0));
+        assert_eq!(node.watcher.sweep(Duration::ZERO).unanswered, []);
+    }
+}
+
+#[test]
+fn a_refusal_by_a_host_network_pod_of_the_node_is_told_once_though_its_syn_is_dropped_as_well() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let client = node.pod(2);
+        let (service, backend) = (ip.service(), at(ip.node(), 8080));
+        node.namespace.program(&Service::new(service, &[backend]));
+        node.watcher.watch(&[Watch::Service(service), Watch::Local(ip.pod(2))]);
+        assert_refused_once(&mut node, &client, Dial::new(service), backend);
+    }
+}
+
+#[test]
+fn a_refusal_over_loopback_is_told_once_though_its_syn_is_dropped_as_well() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let (service, backend) = (ip.service(), at(ip.node(), 8080));
+        node.namespace.program(&Service::new(service, &[backend]));
+        node.watcher.watch(&[Watch::Service(service)]);
+        let client = node.namespace.clone();
+        assert_refused_once(&mut node, &client, Dial::new(service), backend);
+    }
+}
+
+#[test]
+fn a_drop_after_the_answer_is_ignored() {
+    let mut node = Node::new();
+    let (service, backend) = (Ip::V4.service(), at(Ip::V4.node(), 8080));
+    node.namespace.program(&Service::new(service, &[backend]));
+    node.watcher.watch(&[Watch::Service(service)]);
+    // The RST leaves first, then the SYN is dropped, for another reason than NO_SOCKET.
+    node.namespace
+        .filter(Ip::V4, "-A INPUT -p tcp -m tcp --dport 8080 -j REJECT --reject-with tcp-reset");
+    let client = node.namespace.clone();
+    assert_refused_once(&mut node, &client, Dial::new(service), backend);
 }

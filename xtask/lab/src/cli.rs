@@ -27,11 +27,7 @@ pub const BAD_USAGE: u8 = 64;
 pub fn explain(error: &clap::Error) -> ExitCode {
     // Nobody is left to tell when the terminal is gone.
     drop(error.print());
-    if error.use_stderr() {
-        ExitCode::from(BAD_USAGE)
-    } else {
-        ExitCode::SUCCESS
-    }
+    if error.use_stderr() { ExitCode::from(BAD_USAGE) } else { ExitCode::SUCCESS }
 }
 
 /// The subcommands.
@@ -157,10 +153,7 @@ impl RunArgs {
         let unknown =
             |name: &&String| !(1..=self.nodes).any(|number| **name == format!("n{number}"));
         self.bridge_node.iter().find(unknown).map(|name| {
-            format!(
-                "there is no node {name}: --bridge-node takes n1 to n{}",
-                self.nodes
-            )
+            format!("there is no node {name}: --bridge-node takes n1 to n{}", self.nodes)
         })
     }
 

@@ -20,10 +20,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     };
     let mut rows = Vec::new();
     for setup in [Setup::Readiness, Setup::Prestop] {
-        println!(
-            "setup {}: 3 replicas under load, a rollout after 5 s",
-            setup.name()
-        );
+        println!("setup {}: 3 replicas under load, a rollout after 5 s", setup.name());
         let (agrees, summary) = run_setup(args, setup, &out.join(setup.name()))?;
         println!();
         rows.push((setup, agrees, summary));
@@ -34,26 +31,14 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     }
     println!("everything that was seen: {}", out.display());
     let agree = rows.iter().all(|(_, agrees, _)| *agrees);
-    Ok(if agree {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(if agree { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// A lab needs a process of its own, since that process makes the namespaces.
 fn run_setup(args: &DemoArgs, setup: Setup, out: &Path) -> Result<(bool, Summary)> {
     let mut command = Command::new("/proc/self/exe");
     command
-        .args([
-            "run",
-            "--setup",
-            setup.name(),
-            "--mode",
-            "fresh",
-            "--json",
-            "--seconds",
-        ])
+        .args(["run", "--setup", setup.name(), "--mode", "fresh", "--json", "--seconds"])
         .arg(args.seconds.to_string())
         .arg("--out")
         .arg(out)
@@ -69,9 +54,7 @@ fn run_setup(args: &DemoArgs, setup: Setup, out: &Path) -> Result<(bool, Summary
         last = line.context("read the lab's output")?;
     }
     let status = child.wait().context("wait for the lab")?;
-    std::io::stdout()
-        .flush()
-        .context("write to standard output")?;
+    std::io::stdout().flush().context("write to standard output")?;
     match status.code() {
         Some(code @ (0 | 1)) => {
             let summary = serde_json::from_str(&last).context("read the lab's result")?;
@@ -108,11 +91,7 @@ fn table(rows: &[(Setup, bool, Summary)]) -> Table {
             summary.requests.to_string(),
             counts_text(&summary.truth),
             counts_text(&summary.agent),
-            if summary.agent.is_empty() {
-                "-".to_owned()
-            } else {
-                rollout(summary)
-            },
+            if summary.agent.is_empty() { "-".to_owned() } else { rollout(summary) },
             format!(
                 "{} / {}",
                 figure(summary.convergence_ms.max),
@@ -126,12 +105,7 @@ fn table(rows: &[(Setup, bool, Summary)]) -> Table {
 
 fn rollout(summary: &Summary) -> String {
     let text = |pointer: &str| {
-        summary
-            .rollout
-            .pointer(pointer)
-            .and_then(|v| v.as_str())
-            .unwrap_or("?")
-            .to_owned()
+        summary.rollout.pointer(pointer).and_then(|v| v.as_str()).unwrap_or("?").to_owned()
     };
     format!(
         "{} {}/{} revision {}",

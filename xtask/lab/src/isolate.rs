@@ -115,35 +115,17 @@ pub fn complete() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
         .context("make a mount and a network namespace")?;
     let nothing: Option<&str> = None;
-    mount(
-        nothing,
-        "/",
-        nothing,
-        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
-        nothing,
-    )
-    .context("make the mounts private")?;
+    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)
+        .context("make the mounts private")?;
     // A fresh /proc for the new pid namespace; the old one shows the wrong processes.
     if let Err(error) = umount2("/proc", MntFlags::MNT_DETACH) {
         tracing::debug!(%error, "the old /proc stays below the new one");
     }
-    mount(
-        Some("proc"),
-        "/proc",
-        Some("proc"),
-        MsFlags::empty(),
-        nothing,
-    )
-    .context("mount a fresh /proc")?;
+    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), nothing)
+        .context("mount a fresh /proc")?;
     // The named network namespaces, and the lock of iptables, live in /run.
-    mount(
-        Some("tmpfs"),
-        "/run",
-        Some("tmpfs"),
-        MsFlags::empty(),
-        nothing,
-    )
-    .context("mount a private /run")?;
+    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), nothing)
+        .context("mount a private /run")?;
     fs::create_dir("/run/netns").context("create /run/netns")?;
     hold_lifeline();
     Ok(())

@@ -108,11 +108,7 @@ impl Journal {
     pub fn create(path: &Path) -> Result<Self> {
         let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
         Ok(Self {
-            shared: Arc::new(Mutex::new(Shared {
-                file,
-                entries: Vec::new(),
-                failure: None,
-            })),
+            shared: Arc::new(Mutex::new(Shared { file, entries: Vec::new(), failure: None })),
             length: watch::Sender::new(0),
         })
     }
@@ -140,9 +136,7 @@ impl Journal {
 
     /// Notes a step of the run.
     pub fn phase(&self, name: &str) {
-        self.note(Event::Phase {
-            name: name.to_owned(),
-        });
+        self.note(Event::Phase { name: name.to_owned() });
     }
 
     /// All entries so far; an error when the file could not be written.

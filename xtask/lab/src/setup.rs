@@ -121,9 +121,7 @@ mod tests {
     #[test]
     fn only_naive_has_no_readiness_probe() {
         for setup in Setup::value_variants() {
-            let probed = setup.containers("api", "1")[0]
-                .get("readinessProbe")
-                .is_some();
+            let probed = setup.containers("api", "1")[0].get("readinessProbe").is_some();
             assert_eq!(probed, *setup != Setup::Naive, "{}", setup.name());
         }
     }

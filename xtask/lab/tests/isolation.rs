@@ -37,28 +37,19 @@ fn killed_after(word: &str, least_processes: usize) {
         fs::read_to_string(out.join("journal.jsonl")).is_ok_and(|text| text.contains(word))
     });
     let inside = descendants(lab.0.id());
-    assert!(
-        inside.len() >= least_processes,
-        "{} processes",
-        inside.len()
-    );
+    assert!(inside.len() >= least_processes, "{} processes", inside.len());
     let namespaces: BTreeSet<PathBuf> = inside.iter().filter_map(|id| network_of(*id)).collect();
     assert!(namespaces.len() > 1, "the lab has namespaces of its own");
 
     lab.0.kill().expect("kill the outside process");
     lab.0.wait().expect("wait for the outside process");
 
-    wait_until("every process of the lab is gone", || {
-        inside.iter().all(|id| !is_running(*id))
-    });
+    wait_until("every process of the lab is gone", || inside.iter().all(|id| !is_running(*id)));
     let left: Vec<u32> = processes()
         .into_iter()
         .filter(|id| network_of(*id).is_some_and(|n| n != own_network() && namespaces.contains(&n)))
         .collect();
-    assert!(
-        left.is_empty(),
-        "processes in the lab's namespaces: {left:?}"
-    );
+    assert!(left.is_empty(), "processes in the lab's namespaces: {left:?}");
     assert_eq!(Surroundings::look(), before);
 }
 
@@ -96,15 +87,7 @@ impl Drop for Lab {
 
 fn start_lab(out: &Path) -> Lab {
     let child = Command::new(env!("CARGO_BIN_EXE_rollrace-lab"))
-        .args([
-            "run",
-            "--setup",
-            "readiness",
-            "--mode",
-            "fresh",
-            "--seconds",
-            "60",
-        ])
+        .args(["run", "--setup", "readiness", "--mode", "fresh", "--seconds", "60"])
         .args(["--no-agent", "--out"])
         .arg(out)
         .stdin(Stdio::null())
@@ -115,10 +98,7 @@ fn start_lab(out: &Path) -> Lab {
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .expect("run a network tool");
+    let output = Command::new(program).args(arguments).output().expect("run a network tool");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -126,10 +106,7 @@ fn is_root() -> bool {
     fs::read_to_string("/proc/self/status")
         .expect("the process's own status")
         .lines()
-        .any(|line| {
-            line.strip_prefix("Uid:")
-                .is_some_and(|ids| ids.trim().starts_with("0\t"))
-        })
+        .any(|line| line.strip_prefix("Uid:").is_some_and(|ids| ids.trim().starts_with("0\t")))
 }
 
 fn processes() -> Vec<u32> {
@@ -141,19 +118,12 @@ fn processes() -> Vec<u32> {
 
 /// All processes below one.
 fn descendants(root: u32) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = processes()
-        .into_iter()
-        .filter_map(|id| Some((id, parent_of(id)?)))
-        .collect();
+    let parents: Vec<(u32, u32)> =
+        processes().into_iter().filter_map(|id| Some((id, parent_of(id)?))).collect();
     let mut found = vec![root];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
-        found.extend(
-            parents
-                .iter()
-                .filter(|(_, p)| *p == parent)
-                .map(|(id, _)| *id),
-        );
+        found.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(id, _)| *id));
         next += 1;
     }
     found.split_off(1)
@@ -161,20 +131,13 @@ fn descendants(root: u32) -> Vec<u32> {
 
 fn parent_of(id: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn is_running(id: u32) -> bool {
     // A zombie that its parent has not yet waited for runs no more.
-    fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| {
-        stat.rsplit_once(") ")
-            .is_none_or(|(_, rest)| !rest.starts_with('Z'))
-    })
+    fs::read_to_string(format!("/proc/{id}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with('Z')))
 }
 
 fn network_of(id: u32) -> Option<PathBuf> {
@@ -188,10 +151,7 @@ fn own_network() -> PathBuf {
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(
-            Instant::now() < deadline,
-            "waited {PATIENCE:?} in vain until {what}"
-        );
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain until {what}");
         sleep(Duration::from_millis(50));
     }
 }

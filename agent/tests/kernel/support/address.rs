@@ -1,6 +1,10 @@
 //! The addresses of the tests' little cluster, in both versions of IP.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    process,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 /// A version of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,50 +15,64 @@ pub enum Ip {
     V6,
 }
 
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// A second byte for the addresses of this thread's test. A pod's socket is known by its address
+    /// alone, wherever its namespace is, so clusters of tests that run at once must not share any.
+    static CLUSTER: u8 = {
+        let number = process::id().wrapping_mul(37) + NEXT.fetch_add(1, Ordering::Relaxed);
+        u8::try_from(1 + number % 239).expect("below 240")
+    };
+}
+
 impl Ip {
     fn address(self, v4: &str, v6: &str) -> IpAddr {
-        let text = if self == Self::V4 { v4 } else { v6 };
+        let text = CLUSTER.with(|cluster| match self {
+            Self::V4 => format!("10.{cluster}.{v4}"),
+            Self::V6 => format!("fd00:{cluster}:{v6}"),
+        });
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
     /// A pod on a link of its own.
     pub fn pod(self, number: u8) -> IpAddr {
-        self.address(&format!("10.244.1.{number}"), &format!("fd00:10:244:1::{number}"))
+        self.address(&format!("1.{number}"), &format!("1::{number}"))
     }
 
     /// A pod on the node's bridge; 1 is the bridge's own address.
     pub fn bridge_pod(self, number: u8) -> IpAddr {
-        self.address(&format!("10.245.1.{number}"), &format!("fd00:10:245:1::{number}"))
+        self.address(&format!("2.{number}"), &format!("2::{number}"))
     }
 
     /// A pod of another node, behind the router.
     pub fn remote_pod(self, number: u8) -> IpAddr {
-        self.address(&format!("10.244.2.{number}"), &format!("fd00:10:244:2::{number}"))
+        self.address(&format!("3.{number}"), &format!("3::{number}"))
     }
 
     /// The node, on the link to the outside.
     pub fn node(self) -> IpAddr {
-        self.address("192.168.78.1", "fd00:78::1")
+        self.address("78.1", "78::1")
     }
 
     /// The neighbour outside: a client, or the router.
     pub fn outside(self) -> IpAddr {
-        self.address("192.168.78.9", "fd00:78::9")
+        self.address("78.9", "78::9")
     }
 
     /// A Service's own address, port 80.
-    pub fn service(self, number: u8) -> SocketAddr {
-        at(self.address(&format!("10.96.0.{number}"), &format!("fd00:10:96::{number}")), 80)
+    pub fn service(self) -> SocketAddr {
+        at(self.address("96.80", "96::80"), 80)
     }
 
     /// Loopback.
     pub fn loopback(self) -> IpAddr {
-        self.address("127.0.0.1", "::1")
+        if self == Self::V4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
     }
 
     /// Every address.
     pub fn any(self) -> IpAddr {
-        self.address("0.0.0.0", "::")
+        if self == Self::V4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
     }
 
     /// The version of an address.

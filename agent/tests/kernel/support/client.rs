@@ -8,6 +8,7 @@ use std::{
 
 use nix::{
     errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
     libc,
     sys::{
         socket::{self, SockaddrStorage, getsockname, setsockopt, sockopt},
@@ -16,6 +17,9 @@ use nix::{
 };
 
 use super::{Ip, Namespace, at};
+
+/// What waiting in vain for a connection says.
+pub const TIMED_OUT: Errno = Errno::EALREADY;
 
 /// A connection to open.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +39,7 @@ pub struct Dial {
 pub struct Dialled {
     /// The client's own address and port.
     pub local: SocketAddr,
-    /// `connect`'s error; `EINPROGRESS` is the client's own timeout.
+    /// `connect`'s error; [`TIMED_OUT`] is the client's own timeout.
     pub result: Result<(), Errno>,
     /// The connection, if there is one, open until dropped.
     pub connection: OwnedFd,
@@ -53,7 +57,7 @@ impl Dial {
     }
 
     /// The same from this port.
-    pub fn from_port(self, from_port: u16) -> Self {
+    pub fn port(self, from_port: u16) -> Self {
         Self { from_port, ..self }
     }
 
@@ -79,8 +83,14 @@ impl Dial {
             i64::from(self.patience.subsec_micros()),
         );
         setsockopt(&fd, sockopt::SendTimeout, &patience).expect("set SO_SNDTIMEO");
-        let result = socket::connect(fd.as_raw_fd(), &SockaddrStorage::from(self.to));
+        // Begun without waiting: a connect that fails takes its local address away.
+        let to = SockaddrStorage::from(self.to);
+        fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("make a socket not wait");
+        let begun = socket::connect(fd.as_raw_fd(), &to);
+        assert_eq!(begun, Err(Errno::EINPROGRESS), "begin to connect to {}", self.to);
         let local: SockaddrStorage = getsockname(fd.as_raw_fd()).expect("ask for the local port");
+        fcntl(&fd, FcntlArg::F_SETFL(OFlag::empty())).expect("make a socket wait");
+        let result = socket::connect(fd.as_raw_fd(), &to);
         Dialled { local: to_std(local), result, connection: fd }
     }
 }

@@ -18,7 +18,7 @@ mod watcher;
 mod wire;
 
 pub use address::{Ip, at};
-pub use client::Dial;
+pub use client::{Dial, TIMED_OUT};
 pub use namespace::Namespace;
 pub use node::{Node, add_pod, bare_node};
 pub use service::Service;

@@ -5,15 +5,19 @@ use std::{
     io::Write as _,
     net::{SocketAddr, TcpListener},
     os::fd::AsRawFd as _,
-    panic, process, thread,
-    process::{Command, Stdio},
+    panic,
+    process::{self, Command, Stdio},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// A network namespace without a name.
+/// A network namespace without a name; it lives as long as one of its clones.
+#[derive(Clone)]
 pub struct Namespace {
-    file: File,
+    file: Arc<File>,
 }
 
 impl Namespace {
@@ -23,7 +27,7 @@ impl Namespace {
             unshare(CloneFlags::CLONE_NEWNET).expect("unshare the network namespace (as root)");
             File::open("/proc/thread-self/ns/net").expect("open the new network namespace")
         });
-        let namespace = Self { file: made.join().expect("the thread that makes a namespace") };
+        let namespace = Self { file: Arc::new(made.join().expect("the thread that makes a namespace")) };
         namespace.sysctl("net/ipv6/conf/default/accept_dad", "0");
         namespace.ip("link set lo up");
         namespace
@@ -33,7 +37,7 @@ impl Namespace {
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                setns(&self.file, CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
+                setns(self.file.as_ref(), CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
                 work()
             });
             worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
@@ -50,8 +54,8 @@ impl Namespace {
         self.tool("ip", &["-batch", "-"], lines);
     }
 
-    /// Runs a program to its end, with `input`; it must succeed.
-    pub fn tool(&self, program: &str, arguments: &[&str], input: &str) {
+    /// Runs a program to its end, with `input`; it must succeed. What it printed.
+    pub fn tool(&self, program: &str, arguments: &[&str], input: &str) -> String {
         let output = self.run(|| {
             let mut child = Command::new(program)
                 .args(arguments)
@@ -67,6 +71,21 @@ impl Namespace {
         });
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{program} {arguments:?} failed: {told}\ninput:\n{input}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Waits until a link carries packets: the kernel gives it its queue only after its peer is up,
+    /// by a work of its own, and drops what comes sooner.
+    pub fn await_link(&self, name: &str) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let link = self.tool("ip", &["-oneline", "link", "show", "dev", name], "");
+            if link.contains(" state UP ") {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} does not come up: {link}");
+            thread::yield_now();
+        }
     }
 
     /// Sets a kernel parameter of the namespace.
@@ -78,8 +97,7 @@ impl Namespace {
     }
 
     /// A listener there; the kernel answers for it without anybody accepting.
-    pub fn listen(&self, address: &str) -> TcpListener {
-        let address: SocketAddr = address.parse().expect("an address to listen on");
+    pub fn listen(&self, address: SocketAddr) -> TcpListener {
         self.run(|| TcpListener::bind(address))
             .unwrap_or_else(|error| panic!("listen on {address}: {error}"))
     }

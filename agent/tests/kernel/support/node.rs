@@ -11,6 +11,9 @@ const GATEWAY_HARDWARE: &str = "ee:ee:ee:ee:ee:ee";
 pub struct Node {
     /// Its namespace.
     pub namespace: Namespace,
+    /// Its neighbour on a link of the node's own: a client, or the router for everything that the
+    /// node does not know.
+    pub outside: Namespace,
     /// What its probes see.
     pub watcher: Watcher,
 }
@@ -23,9 +26,9 @@ impl Node {
 
     /// The same, with sizes of the probes' maps.
     pub fn with(options: Options) -> Self {
-        let namespace = bare_node();
+        let (namespace, outside) = bare_node();
         let watcher = Watcher::start(&namespace, options);
-        Self { namespace, watcher }
+        Self { namespace, outside, watcher }
     }
 
     /// A pod on a point-to-point link with a link-local gateway, both versions of IP.
@@ -71,45 +74,40 @@ impl Node {
              route add default via {gateway}\n\
              route add default via {gateway6}"
         ));
+        self.namespace.await_link(&port);
+        pod.await_link("eth0");
         pod
-    }
-
-    /// The neighbour outside, on a link of the node's own: a client, or a router for everything the
-    /// node does not know.
-    pub fn outside(&self) -> Namespace {
-        let outside = Namespace::new();
-        let path = outside.path();
-        let (node, node6) = (Ip::V4.node(), Ip::V6.node());
-        let (other, other6) = (Ip::V4.outside(), Ip::V6.outside());
-        self.namespace.ip(&format!(
-            "link add up0 type veth peer name eth0 netns {path}\n\
-             address add {node}/24 dev up0\n\
-             address add {node6}/64 dev up0 nodad\n\
-             link set up0 up\n\
-             route add default via {other}\n\
-             route add default via {other6}"
-        ));
-        outside.sysctl("net/ipv4/ip_forward", "1");
-        outside.sysctl("net/ipv6/conf/all/forwarding", "1");
-        outside.ip(&format!(
-            "address add {other}/24 dev eth0\n\
-             address add {other6}/64 dev eth0 nodad\n\
-             link set eth0 up\n\
-             route add default via {node}\n\
-             route add default via {node6}"
-        ));
-        outside
     }
 }
 
-/// A node's namespace without probes: another node on the same kernel.
-pub fn bare_node() -> Namespace {
-    let namespace = Namespace::new();
-    namespace.sysctl("net/ipv4/ip_forward", "1");
-    namespace.sysctl("net/ipv6/conf/all/forwarding", "1");
-    // The source of masqueraded packets to pods: their links have no address of this scope.
-    namespace.ip("address add 192.168.77.1/32 dev lo\naddress add fd00:77::1/128 dev lo nodad");
-    namespace
+/// A node's namespace without probes, and its neighbour outside.
+pub fn bare_node() -> (Namespace, Namespace) {
+    let (node, outside) = (Namespace::new(), Namespace::new());
+    for router in [&node, &outside] {
+        router.sysctl("net/ipv4/ip_forward", "1");
+        router.sysctl("net/ipv6/conf/all/forwarding", "1");
+    }
+    let path = outside.path();
+    let (own, own6) = (Ip::V4.node(), Ip::V6.node());
+    let (other, other6) = (Ip::V4.outside(), Ip::V6.outside());
+    node.ip(&format!(
+        "link add up0 type veth peer name eth0 netns {path}\n\
+         address add {own}/24 dev up0\n\
+         address add {own6}/64 dev up0 nodad\n\
+         link set up0 up\n\
+         route add default via {other}\n\
+         route add default via {other6}"
+    ));
+    outside.ip(&format!(
+        "address add {other}/24 dev eth0\n\
+         address add {other6}/64 dev eth0 nodad\n\
+         link set eth0 up\n\
+         route add default via {own}\n\
+         route add default via {own6}"
+    ));
+    node.await_link("up0");
+    outside.await_link("eth0");
+    (node, outside)
 }
 
 /// A pod on a link of its own, of this node.
@@ -146,4 +144,6 @@ fn link(node: &Namespace, pod: &Namespace, number: u8) {
          neighbour add {v6} lladdr {hardware} dev {veth} nud permanent"
     ));
     pod.ip("link set eth0 up");
+    node.await_link(&veth);
+    pod.await_link("eth0");
 }

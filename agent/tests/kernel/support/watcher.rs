@@ -1,6 +1,7 @@
 //! The probes of a node, and waiting for what they see.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     sync::OnceLock,
     time::{Duration, Instant},
@@ -30,6 +31,7 @@ pub struct Watcher {
     probe: Probe,
     runtime: Runtime,
     seen: Vec<Sighting>,
+    counts: HashMap<SocketAddr, (u64, u64, u64)>,
 }
 
 impl Watcher {
@@ -44,7 +46,7 @@ impl Watcher {
             let _guard = runtime.enter();
             Probe::with_layout(layout.clone(), options).expect("attach the probes (as root)")
         });
-        let mut watcher = Self { probe, runtime, seen: Vec::new() };
+        let mut watcher = Self { probe, runtime, seen: Vec::new(), counts: HashMap::new() };
         watcher.watch(&[Watch::Endpoint(fence())]);
         watcher
     }
@@ -65,10 +67,10 @@ impl Watcher {
             let left = deadline.saturating_duration_since(Instant::now());
             let read = self.probe.sightings(&mut self.seen);
             let read = self.runtime.block_on(async { tokio::time::timeout(left, read).await });
-            match read {
-                Ok(result) => result.expect("poll the ring buffer"),
-                Err(_) => panic!("no sighting of {what} in time; seen: {:#?}", self.seen),
-            }
+            let Ok(read) = read else {
+                panic!("no sighting of {what} in time; seen: {:#?}", self.seen)
+            };
+            read.expect("poll the ring buffer");
         }
     }
 
@@ -91,19 +93,21 @@ impl Watcher {
         self.seen.len() - before
     }
 
-    /// The unanswered attempts older than `deadline`, and the counters.
+    /// The unanswered attempts older than `deadline`, and how many are tracked.
     pub fn sweep(&mut self, deadline: Duration) -> Sweep {
         let deadline = u64::try_from(deadline.as_nanos()).expect("a short deadline");
-        self.probe.maps.sweep(now(), deadline)
+        let sweep = self.probe.maps.sweep(now(), deadline);
+        // A sweep tells only the counts that have changed.
+        self.counts.extend(sweep.counts.iter().map(|counts| {
+            (counts.original, (counts.attempts, counts.answered, counts.refused))
+        }));
+        sweep
     }
 
     /// Attempts, answered and refused of one original destination.
     pub fn counts(&mut self, original: SocketAddr) -> (u64, u64, u64) {
-        let deadline = u64::MAX;
-        // A sweep tells counts that changed: all of them, to a reader that knows none.
-        let sweep = self.probe.maps.sweep(now(), deadline);
-        let counts = sweep.counts.iter().find(|counts| counts.original == original);
-        counts.map_or((0, 0, 0), |counts| (counts.attempts, counts.answered, counts.refused))
+        self.sweep(Duration::from_secs(3600));
+        self.counts.get(&original).copied().unwrap_or_default()
     }
 
     /// Fresh SYNs to a backend.

@@ -97,16 +97,12 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// ISNs of the SYNs from a source port that were seen since the last look, each once, in order.
+    /// ISNs of the SYNs from a source port that were seen since the last look, retransmits too.
     pub fn isns(&mut self, from_port: u16) -> Vec<u32> {
         let mut isns = Vec::new();
         let mut bytes = [0; 2048];
         while let Ok(length) = self.packets.read(&mut bytes) {
-            if let Some(isn) = isn_of(&bytes[..length], from_port)
-                && !isns.contains(&isn)
-            {
-                isns.push(isn);
-            }
+            isns.extend(isn_of(&bytes[..length], from_port));
         }
         isns
     }

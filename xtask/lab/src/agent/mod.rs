@@ -71,11 +71,8 @@ impl Agent {
     ) -> Result<Self> {
         let name = &node.name;
         let kubeconfig = out.join(format!("kubeconfig-{name}.yaml"));
-        std::fs::write(
-            &kubeconfig,
-            kubeconfig_text(server, &format!("rollrace-agent-{name}")),
-        )
-        .with_context(|| format!("write {}", kubeconfig.display()))?;
+        std::fs::write(&kubeconfig, kubeconfig_text(server, &format!("rollrace-agent-{name}")))
+            .with_context(|| format!("write {}", kubeconfig.display()))?;
         let log = out.join(format!("agent-{name}.log"));
         let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let address = SocketAddr::new(node.address.into(), METRICS_PORT);
@@ -93,23 +90,12 @@ impl Agent {
             .arg(out.join(format!("agent-{name}.record.jsonl")))
             .args(["--log-format", "json"])
             .stdin(std::process::Stdio::null())
-            .stdout(
-                output
-                    .try_clone()
-                    .context("duplicate the log's descriptor")?,
-            )
+            .stdout(output.try_clone().context("duplicate the log's descriptor")?)
             .stderr(output)
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("start the agent {program}: give its path with --agent"))?;
-        Ok(Self {
-            node: name.clone(),
-            address,
-            api,
-            child,
-            log,
-            at_ready: None,
-        })
+        Ok(Self { node: name.clone(), address, api, child, log, at_ready: None })
     }
 
     /// Waits for `/readyz`.
@@ -118,11 +104,7 @@ impl Agent {
         let mut last = String::from("no answer");
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().context("look at the agent")? {
-                bail!(
-                    "the agent of {} ended ({status}): see {}",
-                    self.node,
-                    self.log.display()
-                );
+                bail!("the agent of {} ended ({status}): see {}", self.node, self.log.display());
             }
             match http_get(self.address, "/readyz").await {
                 Ok(answer) if answer.status == 200 => {
@@ -180,24 +162,15 @@ impl Agent {
     }
 
     fn usage(&self) -> Result<Usage> {
-        let id = self
-            .child
-            .id()
-            .with_context(|| format!("the agent of {} is gone", self.node))?;
+        let id = self.child.id().with_context(|| format!("the agent of {} is gone", self.node))?;
         Usage::of(id).with_context(|| format!("read what the agent of {} uses", self.node))
     }
 
     /// SIGTERM, and the proof that the agent keeps its promise to be gone in time.
     pub async fn stop(mut self) -> Result<()> {
-        let id = self
-            .child
-            .id()
-            .with_context(|| format!("the agent of {} is gone", self.node))?;
-        kill(
-            Pid::from_raw(i32::try_from(id).context("a process id")?),
-            Signal::SIGTERM,
-        )
-        .with_context(|| format!("send SIGTERM to the agent of {}", self.node))?;
+        let id = self.child.id().with_context(|| format!("the agent of {} is gone", self.node))?;
+        kill(Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::SIGTERM)
+            .with_context(|| format!("send SIGTERM to the agent of {}", self.node))?;
         match timeout(GONE_WITHIN, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => bail!(
@@ -206,10 +179,7 @@ impl Agent {
                 self.log.display()
             ),
             Ok(Err(error)) => Err(error).context("wait for the agent"),
-            Err(_) => bail!(
-                "the agent of {} still runs {GONE_WITHIN:?} after SIGTERM",
-                self.node
-            ),
+            Err(_) => bail!("the agent of {} still runs {GONE_WITHIN:?} after SIGTERM", self.node),
         }
     }
 

@@ -24,10 +24,7 @@ impl Usage {
         let kib = |name: &str| -> Result<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let number = line.and_then(|rest| rest.split_whitespace().next());
-            number
-                .with_context(|| format!("{path} lacks {name}"))?
-                .parse()
-                .context("a number")
+            number.with_context(|| format!("{path} lacks {name}"))?.parse().context("a number")
         };
         let path = format!("/proc/{id}/stat");
         let stat = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
@@ -37,11 +34,7 @@ impl Usage {
             .map(|(_, rest)| rest.split_whitespace().collect())
             .unwrap_or_default();
         let ticks = |index: usize| -> Result<u32> {
-            fields
-                .get(index)
-                .with_context(|| format!("{path} is short"))?
-                .parse()
-                .context("ticks")
+            fields.get(index).with_context(|| format!("{path} is short"))?.parse().context("ticks")
         };
         // The kernel shows these in units of 1/100 s on every architecture (USER_HZ).
         let processor_seconds = f64::from(ticks(11)? + ticks(12)?) / 100.0;

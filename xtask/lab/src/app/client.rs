@@ -26,16 +26,11 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode> {
         args,
         timeout: Duration::from_secs_f64(args.timeout),
         until: Instant::now() + Duration::from_secs(args.seconds),
-        shared: Mutex::new(Shared {
-            log,
-            summary: Summary::default(),
-        }),
+        shared: Mutex::new(Shared { log, summary: Summary::default() }),
     };
     load.note(&Line::Started { at: now() })?;
     thread::scope(|scope| -> Result<()> {
-        let threads: Vec<_> = (0..args.threads)
-            .map(|_| scope.spawn(|| load.requests()))
-            .collect();
+        let threads: Vec<_> = (0..args.threads).map(|_| scope.spawn(|| load.requests())).collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::park_timeout(Duration::from_secs(1));
             load.note_progress()?;
@@ -132,28 +127,16 @@ impl Load<'_> {
                 pod,
             })
         };
-        let answer = connection
-            .request(target, deadline)
-            .map_err(|t| failure(t, None))?;
+        let answer = connection.request(target, deadline).map_err(|t| failure(t, None))?;
         let close = answer.close;
-        let wrong = |error: String, class| Trouble {
-            phase: Phase::Request,
-            class,
-            error,
-            errno: None,
-        };
+        let wrong =
+            |error: String, class| Trouble { phase: Phase::Request, class, error, errno: None };
         let body: Body = serde_json::from_slice(&answer.body).map_err(|error| {
-            failure(
-                wrong(format!("an unreadable answer: {error}"), ClientClass::Other),
-                None,
-            )
+            failure(wrong(format!("an unreadable answer: {error}"), ClientClass::Other), None)
         })?;
         if body.application != self.args.application {
             let error = format!("answered by the application {}", body.application);
-            return Err(failure(
-                wrong(error, ClientClass::Misdelivered),
-                Some(body.pod),
-            ));
+            return Err(failure(wrong(error, ClientClass::Misdelivered), Some(body.pod)));
         }
         if close {
             *kept = None;
@@ -180,10 +163,7 @@ impl Load<'_> {
 
     fn note_progress(&self) -> Result<()> {
         let summary = self.lock().summary.clone();
-        self.note(&Line::Progress {
-            requests: summary.requests,
-            failed: summary.failed,
-        })
+        self.note(&Line::Progress { requests: summary.requests, failed: summary.failed })
     }
 
     fn note(&self, line: &Line) -> Result<()> {

@@ -62,9 +62,7 @@ pub struct Answer {
 
 /// Nanoseconds since the epoch.
 pub fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
@@ -78,32 +76,19 @@ impl Connection {
             started,
             trouble: Trouble::of_errno(Phase::Connect, errno),
         };
-        let family = if target.is_ipv4() {
-            AddressFamily::Inet
-        } else {
-            AddressFamily::Inet6
-        };
+        let family = if target.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(family, SockType::Stream, flags, None)
             .map_err(|errno| fail(nowhere, started, errno))?;
         started = now();
         let outcome = begin(&socket, target).or_else(|errno| {
-            if errno == Errno::EINPROGRESS {
-                wait(&socket, deadline)
-            } else {
-                Err(errno)
-            }
+            if errno == Errno::EINPROGRESS { wait(&socket, deadline) } else { Err(errno) }
         });
         let local = local_address(&socket).unwrap_or(nowhere);
         outcome.map_err(|errno| fail(local, started, errno))?;
         blocking(&socket).map_err(|errno| fail(local, started, errno))?;
         let stream = TcpStream::from(socket);
-        Ok(Self {
-            local,
-            started,
-            requests: 0,
-            stream,
-        })
+        Ok(Self { local, started, requests: 0, stream })
     }
 
     /// Sends a request and reads its answer.
@@ -111,13 +96,9 @@ impl Connection {
         let trouble = |error: &std::io::Error| Trouble::of_error(Phase::Request, error);
         let text = format!("GET / HTTP/1.1\r\nHost: {host}\r\nUser-Agent: lab\r\n\r\n");
         self.stream.set_nodelay(true).map_err(|e| trouble(&e))?;
-        self.stream
-            .set_write_timeout(Some(left(deadline)))
-            .map_err(|e| trouble(&e))?;
+        self.stream.set_write_timeout(Some(left(deadline))).map_err(|e| trouble(&e))?;
         self.requests += 1;
-        self.stream
-            .write_all(text.as_bytes())
-            .map_err(|e| trouble(&e))?;
+        self.stream.write_all(text.as_bytes()).map_err(|e| trouble(&e))?;
         self.read_answer(deadline)
     }
 
@@ -149,15 +130,11 @@ fn parse(answer: &[u8]) -> Option<Answer> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
     let value = |name: &str| {
-        head.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+        head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
     };
     let length: usize = value("content-length")?.parse().ok()?;
     let body = answer.get(end..end + length)?.to_vec();
-    Some(Answer {
-        body,
-        close: value("connection") == Some("close"),
-    })
+    Some(Answer { body, close: value("connection") == Some("close") })
 }
 
 impl Trouble {
@@ -170,23 +147,15 @@ impl Trouble {
             (Errno::ECONNRESET | Errno::EPIPE, _) => ClientClass::Reset,
             _ => ClientClass::Other,
         };
-        Self {
-            phase,
-            class,
-            error: errno.desc().to_owned(),
-            errno: Some(errno as i32),
-        }
+        Self { phase, class, error: errno.desc().to_owned(), errno: Some(errno as i32) }
     }
 
     fn of_error(phase: Phase, error: &std::io::Error) -> Self {
         match error.raw_os_error() {
             Some(number) => Self::of_errno(phase, Errno::from_raw(number)),
-            None => Self {
-                phase,
-                class: ClientClass::Other,
-                error: error.to_string(),
-                errno: None,
-            },
+            None => {
+                Self { phase, class: ClientClass::Other, error: error.to_string(), errno: None }
+            }
         }
     }
 
@@ -237,16 +206,12 @@ fn local_address(socket: &OwnedFd) -> Option<SocketAddr> {
     if let Some(v4) = storage.as_sockaddr_in() {
         return Some(SocketAddr::V4(SocketAddrV4::new(v4.ip(), v4.port())));
     }
-    storage
-        .as_sockaddr_in6()
-        .map(|v6| SocketAddr::new(v6.ip().into(), v6.port()))
+    storage.as_sockaddr_in6().map(|v6| SocketAddr::new(v6.ip().into(), v6.port()))
 }
 
 /// Time left, at least a millisecond: zero would mean "no timeout" to the kernel.
 fn left(deadline: Instant) -> Duration {
-    deadline
-        .saturating_duration_since(Instant::now())
-        .max(Duration::from_millis(1))
+    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
 #[cfg(test)]

@@ -87,20 +87,14 @@ struct Answer {
 impl Answer {
     fn new(args: &ServerArgs) -> Self {
         let body = serde_json::json!({"pod": args.pod, "application": args.application});
-        Self {
-            body: body.to_string(),
-            request_time: Duration::from_millis(args.request_time),
-        }
+        Self { body: body.to_string(), request_time: Duration::from_millis(args.request_time) }
     }
 }
 
 /// Serves a connection to its end. A client that goes away is no error of the server's.
 async fn converse(stream: TcpStream, answer: Arc<Answer>, draining: watch::Receiver<bool>) {
     if let Err(error) = requests(stream, &answer, draining).await
-        && !matches!(
-            error.kind(),
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
-        )
+        && !matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
     {
         eprintln!("serve a connection: {error}");
     }

@@ -41,38 +41,21 @@ impl Expectation {
         let mut why = Vec::new();
         let mut expect = |what: &str, is: Option<&str>, should: &str| {
             if is != Some(should) {
-                why.push(format!(
-                    "{what} is {}, should be {should}",
-                    is.unwrap_or("absent")
-                ));
+                why.push(format!("{what} is {}, should be {should}", is.unwrap_or("absent")));
             }
         };
         expect("cause", failure.cause.as_deref(), "rollout");
         expect("namespace", failure.namespace.as_deref(), &self.namespace);
         let workload = failure.workload.as_ref();
-        expect(
-            "workload kind",
-            workload.map(|w| w.kind.as_str()),
-            &self.kind,
-        );
-        expect(
-            "workload name",
-            workload.map(|w| w.name.as_str()),
-            &self.name,
-        );
+        expect("workload kind", workload.map(|w| w.kind.as_str()), &self.kind);
+        expect("workload name", workload.map(|w| w.name.as_str()), &self.name);
         expect("revision", failure.revision.as_deref(), &self.revision);
         let target = failure
             .rollout
             .as_ref()
             .and_then(|id| self.rollouts.get(&(node.to_owned(), id.clone())));
-        expect(
-            "the rollout's target hash",
-            target.map(String::as_str),
-            &self.hash,
-        );
-        let pod = failure
-            .backend
-            .and_then(|backend| self.pods.get(&backend.address));
+        expect("the rollout's target hash", target.map(String::as_str), &self.hash);
+        let pod = failure.backend.and_then(|backend| self.pods.get(&backend.address));
         match pod {
             Some(pod) => {
                 let side = if pod.hash == self.hash { "new" } else { "old" };

@@ -67,9 +67,8 @@ pub fn on_node(
     measured_seconds: Option<f64>,
     fresh_syns: &FreshSyns,
 ) -> NodeConvergence {
-    let syns: &[Timestamp] = fresh_syns
-        .get(&(node.to_owned(), old.endpoint))
-        .map_or(&[], Vec::as_slice);
+    let syns: &[Timestamp] =
+        fresh_syns.get(&(node.to_owned(), old.endpoint)).map_or(&[], Vec::as_slice);
     let after: Vec<f64> = syns
         .iter()
         .map(|at| milliseconds(old.deleted, *at))
@@ -84,9 +83,7 @@ pub fn on_node(
         true_ms: true_ms.map(round),
         last_fresh_syn_ms: after.iter().copied().reduce(f64::max).map(round),
         fresh_syns_after: after.len(),
-        largest_gap_ms: true_ms
-            .and_then(|end| largest_gap(syns, old.deleted, end))
-            .map(round),
+        largest_gap_ms: true_ms.and_then(|end| largest_gap(syns, old.deleted, end)).map(round),
     }
 }
 
@@ -100,10 +97,7 @@ fn largest_gap(syns: &[Timestamp], deleted: Timestamp, end: f64) -> Option<f64> 
         return None;
     }
     offsets.push(end);
-    offsets
-        .windows(2)
-        .map(|pair| pair[1] - pair[0])
-        .reduce(f64::max)
+    offsets.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::max)
 }
 
 /// Quantiles by nearest rank.
@@ -114,12 +108,7 @@ pub fn quantiles(values: impl IntoIterator<Item = f64>) -> Quantiles {
         let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
         sorted.get(index).copied()
     };
-    Quantiles {
-        p50: rank(50),
-        p99: rank(99),
-        max: sorted.last().copied(),
-        samples: sorted.len(),
-    }
+    Quantiles { p50: rank(50), p99: rank(99), max: sorted.last().copied(), samples: sorted.len() }
 }
 
 fn milliseconds(from: Timestamp, to: Timestamp) -> f64 {
@@ -159,9 +148,6 @@ mod tests {
     fn quantiles_of_nothing_are_absent() {
         assert_eq!(quantiles([]), Quantiles::default());
         let found = quantiles([3.0, 1.0, 2.0]);
-        assert_eq!(
-            (found.p50, found.p99, found.max),
-            (Some(2.0), Some(3.0), Some(3.0))
-        );
+        assert_eq!((found.p50, found.p99, found.max), (Some(2.0), Some(3.0), Some(3.0)));
     }
 }

@@ -9,10 +9,7 @@ const AGENT_KINDS: [(&str, &[ClientClass]); 8] = [
     ("refused", &[ClientClass::Refused]),
     ("timeout", &[ClientClass::Timeout]),
     ("stale_nat", &[ClientClass::Timeout]),
-    (
-        "unreachable",
-        &[ClientClass::Unreachable, ClientClass::Timeout],
-    ),
+    ("unreachable", &[ClientClass::Unreachable, ClientClass::Timeout]),
     ("rejected", &[ClientClass::Refused, ClientClass::Timeout]),
     ("reset", &[ClientClass::Reset]),
     ("cut", &[ClientClass::Cut]),
@@ -21,16 +18,10 @@ const AGENT_KINDS: [(&str, &[ClientClass]); 8] = [
 
 /// What the client may have seen of an agent's class; nothing for a class that is unknown here.
 pub fn client_kinds(class: &str) -> &'static [ClientClass] {
-    AGENT_KINDS
-        .iter()
-        .find(|(name, _)| *name == class)
-        .map_or(&[], |(_, kinds)| kinds)
+    AGENT_KINDS.iter().find(|(name, _)| *name == class).map_or(&[], |(_, kinds)| kinds)
 }
 
 /// The client's classes that are compared so far.
 pub fn is_compared(class: ClientClass) -> bool {
-    matches!(
-        class,
-        ClientClass::Refused | ClientClass::Timeout | ClientClass::Unreachable
-    )
+    matches!(class, ClientClass::Refused | ClientClass::Timeout | ClientClass::Unreachable)
 }

@@ -58,11 +58,7 @@ pub fn pair<'a>(truth: &[&'a Truth], reported: &[&'a Reported]) -> Matched<'a> {
     for record in truth {
         open.entry(record.failure.local).or_default().push(record);
     }
-    let mut matched = Matched {
-        pairs: Vec::new(),
-        missed: Vec::new(),
-        extra: Vec::new(),
-    };
+    let mut matched = Matched { pairs: Vec::new(), missed: Vec::new(), extra: Vec::new() };
     for report in reported {
         let kinds = super::kind::client_kinds(&report.failure.class);
         let candidates = open.entry(report.failure.client.socket()).or_default();

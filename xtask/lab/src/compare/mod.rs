@@ -123,34 +123,23 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -
             add(&mut outcome.truth, class.name());
             compared_truth.push(record);
         } else {
-            add(
-                &mut outcome.not_compared,
-                &format!("client:{}", class.name()),
-            );
+            add(&mut outcome.not_compared, &format!("client:{}", class.name()));
         }
     }
     let mut compared_reports = Vec::new();
     for report in reported {
-        if kind::client_kinds(&report.failure.class)
-            .iter()
-            .any(|class| is_compared(*class))
-        {
+        if kind::client_kinds(&report.failure.class).iter().any(|class| is_compared(*class)) {
             add(&mut outcome.agent, &report.failure.class);
             compared_reports.push(report);
         } else {
-            add(
-                &mut outcome.not_compared,
-                &format!("agent:{}", report.failure.class),
-            );
+            add(&mut outcome.not_compared, &format!("agent:{}", report.failure.class));
         }
     }
 
     let matched = matching::pair(&compared_truth, &compared_reports);
     for (truth, reported) in matched.pairs {
         if let Some(decided) = reported.failure.decided {
-            outcome
-                .decision_delays
-                .push(milliseconds_after(truth.failure.end, decided));
+            outcome.decision_delays.push(milliseconds_after(truth.failure.end, decided));
         }
         let why = expected.objections(&reported.failure, &reported.node);
         if !why.is_empty() {
@@ -164,9 +153,7 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -
     }
     for record in matched.missed {
         add(&mut outcome.missed, record.failure.class.name());
-        let near = compared_reports
-            .iter()
-            .filter(|r| matching::is_near(record, r));
+        let near = compared_reports.iter().filter(|r| matching::is_near(record, r));
         outcome.differences.push(Difference::Missed {
             truth: Box::new(record.clone()),
             near: near.map(|r| (*r).clone()).collect(),

@@ -41,10 +41,7 @@ fn reported(node: &str, port: u16, class: &str, start: i64) -> Reported {
         "workload": {"kind": "Deployment", "name": "api"},
         "cause": "rollout", "side": "old", "rollout": "R", "revision": "2",
     });
-    Reported {
-        node: node.to_owned(),
-        failure: serde_json::from_value(failure).expect("a failure"),
-    }
+    Reported { node: node.to_owned(), failure: serde_json::from_value(failure).expect("a failure") }
 }
 
 fn expectation() -> Expectation {
@@ -60,17 +57,12 @@ fn expectation() -> Expectation {
         revision: "2".to_owned(),
         hash: "new".to_owned(),
         pods: [
-            (
-                "10.244.2.2",
-                pod("api-old-1", "old", Some("replicaset-controller")),
-            ),
+            ("10.244.2.2", pod("api-old-1", "old", Some("replicaset-controller"))),
             ("10.244.2.3", pod("api-new-1", "new", None)),
         ]
         .map(|(address, pod)| (address.parse().expect("an address"), pod))
         .into(),
-        rollouts: ["n1", "n2"]
-            .map(|n| ((n.to_owned(), "R".to_owned()), "new".to_owned()))
-            .into(),
+        rollouts: ["n1", "n2"].map(|n| ((n.to_owned(), "R".to_owned()), "new".to_owned())).into(),
     }
 }
 
@@ -96,10 +88,7 @@ fn a_connection_matches_by_port_kind_and_start_within_50_ms() {
 #[test]
 fn another_kind_or_start_is_both_missed_and_extra() {
     let found = compare(
-        &[
-            truth(1, ClientClass::Refused, START),
-            truth(2, ClientClass::Timeout, START),
-        ],
+        &[truth(1, ClientClass::Refused, START), truth(2, ClientClass::Timeout, START)],
         &[
             reported("n1", 1, "timeout", START),
             reported("n1", 2, "timeout", START + 51 * MILLISECOND),
@@ -116,14 +105,8 @@ fn another_kind_or_start_is_both_missed_and_extra() {
 fn a_port_used_twice_pairs_each_attempt_with_its_own_report() {
     let later = START + 3_000 * MILLISECOND;
     let found = compare(
-        &[
-            truth(1, ClientClass::Timeout, START),
-            truth(1, ClientClass::Timeout, later),
-        ],
-        &[
-            reported("n1", 1, "stale_nat", later),
-            reported("n1", 1, "timeout", START),
-        ],
+        &[truth(1, ClientClass::Timeout, START), truth(1, ClientClass::Timeout, later)],
+        &[reported("n1", 1, "stale_nat", later), reported("n1", 1, "timeout", START)],
         &expectation(),
     );
     assert!(found.agrees(), "{:?}", found.differences);
@@ -133,10 +116,7 @@ fn a_port_used_twice_pairs_each_attempt_with_its_own_report() {
 fn a_connection_reported_by_two_agents_is_a_double_and_not_an_extra() {
     let found = compare(
         &[truth(1, ClientClass::Refused, START)],
-        &[
-            reported("n1", 1, "refused", START),
-            reported("n2", 1, "refused", START),
-        ],
+        &[reported("n1", 1, "refused", START), reported("n2", 1, "refused", START)],
         &expectation(),
     );
     assert_eq!((found.doubles, found.extra.len()), (1, 0));
@@ -146,10 +126,7 @@ fn a_connection_reported_by_two_agents_is_a_double_and_not_an_extra() {
 #[test]
 fn classes_not_compared_are_listed() {
     let found = compare(
-        &[
-            truth(1, ClientClass::Cut, START),
-            truth(2, ClientClass::Reset, START),
-        ],
+        &[truth(1, ClientClass::Cut, START), truth(2, ClientClass::Reset, START)],
         &[reported("n1", 1, "cut", START)],
         &expectation(),
     );
@@ -169,11 +146,7 @@ fn a_wrong_cause_side_or_rollout_is_misattributed() {
     ] {
         let mut report = reported("n1", 1, "refused", START);
         spoil(&mut report.failure);
-        let found = compare(
-            &[truth(1, ClientClass::Refused, START)],
-            &[report],
-            &expectation(),
-        );
+        let found = compare(&[truth(1, ClientClass::Refused, START)], &[report], &expectation());
         assert_eq!(found.misattributed, 1);
     }
 }

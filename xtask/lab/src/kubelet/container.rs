@@ -23,16 +23,9 @@ impl Container {
     pub fn start(spec: &Spec, pod: &str, namespace: &Namespace, log: &Path) -> Result<Self> {
         let words = spec.command.as_deref().unwrap_or_default();
         let (program, arguments) = words.split_first().with_context(|| {
-            format!(
-                "the container {} of {pod} has no command: the lab has no images",
-                spec.name
-            )
+            format!("the container {} of {pod} has no command: the lab has no images", spec.name)
         })?;
-        let program = if program == "rollrace-lab" {
-            "/proc/self/exe"
-        } else {
-            program.as_str()
-        };
+        let program = if program == "rollrace-lab" { "/proc/self/exe" } else { program.as_str() };
         let output = OpenOptions::new()
             .create(true)
             .append(true)
@@ -44,18 +37,11 @@ impl Container {
             .args(spec.args.as_deref().unwrap_or_default())
             .env("HOSTNAME", pod)
             .stdin(std::process::Stdio::null())
-            .stdout(
-                output
-                    .try_clone()
-                    .context("duplicate the log's descriptor")?,
-            )
+            .stdout(output.try_clone().context("duplicate the log's descriptor")?)
             .stderr(output)
             .kill_on_drop(true);
         for variable in spec.env.as_deref().unwrap_or_default() {
-            command.env(
-                &variable.name,
-                variable.value.as_deref().unwrap_or_default(),
-            );
+            command.env(&variable.name, variable.value.as_deref().unwrap_or_default());
         }
         let child = command
             .spawn()
@@ -66,9 +52,7 @@ impl Container {
     /// Waits for the exit; the code is 128 + signal when a signal ended it. Cancel safe.
     pub async fn exited(&mut self) -> Result<i32> {
         let status = self.child.wait().await.context("wait for the container")?;
-        Ok(status
-            .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
+        Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
     }
 
     /// Sends a signal; a container that has exited meanwhile is no error.

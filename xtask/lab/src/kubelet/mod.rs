@@ -48,11 +48,7 @@ pub async fn run(
     };
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.name));
     let mut changes = pin!(watcher(Api::<Pod>::all(client), config).default_backoff());
-    let mut pods = Workers {
-        context,
-        known: BTreeMap::new(),
-        tasks: JoinSet::new(),
-    };
+    let mut pods = Workers { context, known: BTreeMap::new(), tasks: JoinSet::new() };
     let mut listed = BTreeSet::new();
     loop {
         tokio::select! {
@@ -106,6 +102,5 @@ impl Workers {
 }
 
 fn uid(pod: &Pod) -> Result<String> {
-    pod.uid()
-        .with_context(|| format!("the pod {} has no UID", pod.name_any()))
+    pod.uid().with_context(|| format!("the pod {} has no UID", pod.name_any()))
 }

@@ -33,26 +33,13 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 pub async fn run(shared: Shared, pod: watch::Receiver<Pod>) -> Result<()> {
     let first = pod.borrow().clone();
     let spec = first.spec.clone().context("the pod has no spec")?;
-    let container = spec
-        .containers
-        .first()
-        .context("the pod has no container")?
-        .clone();
+    let container = spec.containers.first().context("the pod has no container")?.clone();
     let host_network = spec.host_network.unwrap_or(false);
-    let link = if host_network {
-        None
-    } else {
-        Some(shared.network.attach().await?)
-    };
-    let address = link
-        .as_ref()
-        .map_or_else(|| IpAddr::from(shared.node.address), |l| l.address.into());
+    let link = if host_network { None } else { Some(shared.network.attach().await?) };
+    let address =
+        link.as_ref().map_or_else(|| IpAddr::from(shared.node.address), |l| l.address.into());
     let worker = Worker {
-        full_name: format!(
-            "{}/{}",
-            first.namespace().unwrap_or_default(),
-            first.name_any()
-        ),
+        full_name: format!("{}/{}", first.namespace().unwrap_or_default(), first.name_any()),
         status: Status::new(address.to_string(), Timestamp::now()),
         stop: None,
         shared,
@@ -103,11 +90,7 @@ impl Worker {
             self.note(|node, pod| Event::ContainerExited { node, pod, code });
             let again = self.stop.is_none() && self.restarts_after(code);
             self.status.final_exit = !again;
-            self.status.state = State::Terminated {
-                started,
-                finished: Timestamp::now(),
-                code,
-            };
+            self.status.state = State::Terminated { started, finished: Timestamp::now(), code };
             self.status.set_ready(false, Timestamp::now());
             self.write_status().await?;
             if !again {
@@ -129,19 +112,14 @@ impl Worker {
     }
 
     fn start(&self) -> Result<Container> {
-        let log = self
-            .shared
-            .settings
-            .logs
-            .join(format!("{}.log", self.full_name.replace('/', "_")));
+        let log =
+            self.shared.settings.logs.join(format!("{}.log", self.full_name.replace('/', "_")));
         let name = self.full_name.rsplit('/').next().unwrap_or_default();
         Container::start(&self.container, name, self.namespace(), &log)
     }
 
     fn namespace(&self) -> &Namespace {
-        self.link
-            .as_ref()
-            .map_or_else(|| self.shared.network.node_namespace(), |l| &l.namespace)
+        self.link.as_ref().map_or_else(|| self.shared.network.node_namespace(), |l| &l.namespace)
     }
 
     fn restarts_after(&self, code: i32) -> bool {
@@ -205,27 +183,14 @@ impl Worker {
             .lifecycle
             .as_ref()
             .and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref())
-            .map_or(Duration::ZERO, |s| {
-                Duration::from_secs(u64::try_from(s.seconds).unwrap_or(0))
-            });
+            .map_or(Duration::ZERO, |s| Duration::from_secs(u64::try_from(s.seconds).unwrap_or(0)));
         let term_at = now + sleep.min(grace);
-        let kill_at = if forced {
-            now
-        } else {
-            (now + grace).max(term_at + LEAST_GRACE)
-        };
-        self.stop = Some(Stop {
-            term_at: Some(term_at),
-            kill_at: Some(kill_at),
-        });
+        let kill_at = if forced { now } else { (now + grace).max(term_at + LEAST_GRACE) };
+        self.stop = Some(Stop { term_at: Some(term_at), kill_at: Some(kill_at) });
     }
 
     fn signal(&self, process: &Container, signal: Signal) -> Result<()> {
-        self.note(|node, pod| Event::Signal {
-            node,
-            pod,
-            signal: signal.to_string(),
-        });
+        self.note(|node, pod| Event::Signal { node, pod, signal: signal.to_string() });
         process.signal(signal)
     }
 
@@ -239,10 +204,7 @@ impl Worker {
         let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), namespace);
         let parameters = DeleteParams::default()
             .grace_period(0)
-            .preconditions(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            });
+            .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
         match pods.delete(name, &parameters).await {
             Ok(_) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
@@ -253,16 +215,10 @@ impl Worker {
     async fn write_status(&self) -> Result<()> {
         let pod = self.pod.borrow().clone();
         let patch = self.status.patch(&pod, &self.container, &self.shared.node);
-        let pods: Api<Pod> = Api::namespaced(
-            self.shared.client.clone(),
-            &pod.namespace().unwrap_or_default(),
-        );
+        let pods: Api<Pod> =
+            Api::namespaced(self.shared.client.clone(), &pod.namespace().unwrap_or_default());
         match pods
-            .patch_status(
-                &pod.name_any(),
-                &PatchParams::default(),
-                &Patch::Merge(&patch),
-            )
+            .patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
             .await
         {
             Ok(_) => Ok(()),
@@ -280,10 +236,7 @@ impl Worker {
 /// Waits until the pod's object is being deleted or is gone.
 async fn deletion(pod: &mut watch::Receiver<Pod>) {
     // An error means that the sender is gone, and with it the object.
-    drop(
-        pod.wait_for(|pod| pod.metadata.deletion_timestamp.is_some())
-            .await,
-    );
+    drop(pod.wait_for(|pod| pod.metadata.deletion_timestamp.is_some()).await);
 }
 
 async fn at(time: Option<Instant>) {

@@ -26,29 +26,19 @@ pub struct ReadinessProbe {
 impl ReadinessProbe {
     /// The readiness probe of a container, if its spec has one.
     pub fn of(container: &Container, pod: IpAddr) -> Result<Option<Self>> {
-        container
-            .readiness_probe
-            .as_ref()
-            .map(|probe| Self::new(container, probe, pod))
-            .transpose()
+        container.readiness_probe.as_ref().map(|probe| Self::new(container, probe, pod)).transpose()
     }
 
     fn new(container: &Container, probe: &Probe, pod: IpAddr) -> Result<Self> {
         let get = probe.http_get.as_ref().with_context(|| {
-            format!(
-                "the lab's kubelet knows httpGet probes only (container {})",
-                container.name
-            )
+            format!("the lab's kubelet knows httpGet probes only (container {})", container.name)
         })?;
         let port = match &get.port {
             IntOrString::Int(port) => u16::try_from(*port).context("the probe's port")?,
             IntOrString::String(name) => named_port(container, name)?,
         };
         let seconds = |value: Option<i32>, default: u32| {
-            value
-                .and_then(|v| u32::try_from(v).ok())
-                .filter(|v| *v > 0)
-                .unwrap_or(default)
+            value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
         };
         Ok(Self {
             address: SocketAddr::new(pod, port),
@@ -74,13 +64,7 @@ impl ReadinessProbe {
                 continue;
             }
             row += 1;
-            if row
-                >= if ready {
-                    self.failure_threshold
-                } else {
-                    self.success_threshold
-                }
-            {
+            if row >= if ready { self.failure_threshold } else { self.success_threshold } {
                 ready = !ready;
                 row = 0;
                 if changes.send(ready).await.is_err() {

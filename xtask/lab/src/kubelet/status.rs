@@ -7,13 +7,8 @@ use serde_json::{Value, json};
 use crate::net::NodeAddresses;
 
 /// Condition types that the kubelet owns; others (`DisruptionTarget`) are kept as they are.
-const OWN_CONDITIONS: [&str; 5] = [
-    "PodReadyToStartContainers",
-    "Initialized",
-    "Ready",
-    "ContainersReady",
-    "PodScheduled",
-];
+const OWN_CONDITIONS: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
 /// What a container is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,11 +105,7 @@ impl Status {
             .map(|kind| {
                 let follows_readiness = matches!(*kind, "Ready" | "ContainersReady");
                 let holds = !follows_readiness || self.ready;
-                let since = if follows_readiness {
-                    self.ready_since
-                } else {
-                    self.started
-                };
+                let since = if follows_readiness { self.ready_since } else { self.started };
                 let reason = match (holds, phase) {
                     (true, _) => None,
                     (false, "Succeeded") => Some("PodCompleted"),
@@ -133,14 +124,9 @@ impl Status {
                 condition
             })
             .collect();
-        let others = pod
-            .status
-            .iter()
-            .flat_map(|s| s.conditions.iter().flatten());
+        let others = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
         conditions.extend(
-            others
-                .filter(|c| !OWN_CONDITIONS.contains(&c.type_.as_str()))
-                .map(|c| json!(c)),
+            others.filter(|c| !OWN_CONDITIONS.contains(&c.type_.as_str())).map(|c| json!(c)),
         );
         conditions
     }
@@ -150,11 +136,7 @@ fn state(state: &State) -> Value {
     match state {
         State::Running(since) => json!({"running": {"startedAt": seconds(*since)}}),
         State::BackOff => json!({"waiting": {"reason": "CrashLoopBackOff"}}),
-        State::Terminated {
-            started,
-            finished,
-            code,
-        } => json!({"terminated": {
+        State::Terminated { started, finished, code } => json!({"terminated": {
             "exitCode": code,
             "reason": if *code == 0 { "Completed" } else { "Error" },
             "startedAt": seconds(*started),

@@ -95,10 +95,7 @@ impl LabNumber {
                 .context("name the lab's number")?;
             match UnixListener::bind_addr(&name) {
                 Ok(held) => {
-                    return Ok(Self {
-                        number,
-                        _held: held,
-                    });
+                    return Ok(Self { number, _held: held });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error).context("take a number for the lab"),

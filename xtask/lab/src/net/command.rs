@@ -8,16 +8,9 @@ use tokio::process::Command;
 
 /// Runs a tool with a text on its standard input; a failure carries the tool's own words.
 pub async fn run_tool(mut command: Command, input: &str) -> Result<()> {
-    let name = command
-        .as_std()
-        .get_program()
-        .to_string_lossy()
-        .into_owned();
-    let arguments: Vec<String> = command
-        .as_std()
-        .get_args()
-        .map(|a| a.to_string_lossy().into_owned())
-        .collect();
+    let name = command.as_std().get_program().to_string_lossy().into_owned();
+    let arguments: Vec<String> =
+        command.as_std().get_args().map(|a| a.to_string_lossy().into_owned()).collect();
     let shown = format!("{name} {}", arguments.join(" "));
     let mut child = command
         .stdin(Stdio::piped())
@@ -29,17 +22,10 @@ pub async fn run_tool(mut command: Command, input: &str) -> Result<()> {
     let mut stdin = child.stdin.take().context("the tool's standard input")?;
     let written = stdin.write_all(input.as_bytes()).await;
     drop(stdin);
-    let output = child
-        .wait_with_output()
-        .await
-        .with_context(|| format!("wait for `{shown}`"))?;
+    let output = child.wait_with_output().await.with_context(|| format!("wait for `{shown}`"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!(
-            "`{shown}` failed ({}): {}\n{input}",
-            output.status,
-            said.trim()
-        );
+        bail!("`{shown}` failed ({}): {}\n{input}", output.status, said.trim());
     }
     written.with_context(|| format!("write the input of `{shown}`"))
 }

@@ -56,14 +56,8 @@ async fn configure(
         node.plan.fabric()
     );
     for other in nodes.iter().filter(|other| other.number != node.number) {
-        lines += &[
-            "route add ",
-            &other.pod_cidr(),
-            " via ",
-            &other.address.to_string(),
-            "\n",
-        ]
-        .concat();
+        lines +=
+            &["route add ", &other.pod_cidr(), " via ", &other.address.to_string(), "\n"].concat();
     }
     namespace.ip_batch(&lines).await
 }

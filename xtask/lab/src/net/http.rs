@@ -20,14 +20,10 @@ pub struct HttpAnswer {
 
 /// Gets a path with HTTP/1.0: the server closes after its answer, and does not chunk it.
 pub async fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
-    let mut stream = TcpStream::connect(address)
-        .await
-        .with_context(|| format!("connect to {address}"))?;
+    let mut stream =
+        TcpStream::connect(address).await.with_context(|| format!("connect to {address}"))?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nUser-Agent: lab\r\n\r\n");
-    stream
-        .write_all(request.as_bytes())
-        .await
-        .with_context(|| format!("ask {address}{path}"))?;
+    stream.write_all(request.as_bytes()).await.with_context(|| format!("ask {address}{path}"))?;
     let mut answer = Vec::new();
     stream
         .take(ANSWER_LIMIT)
@@ -43,8 +39,5 @@ pub async fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
         .nth(1)
         .and_then(|code| code.parse().ok())
         .with_context(|| format!("{address}{path} answered without a status code"))?;
-    Ok(HttpAnswer {
-        status,
-        body: body.to_owned(),
-    })
+    Ok(HttpAnswer { status, body: body.to_owned() })
 }

@@ -26,10 +26,7 @@ impl Namespace {
         run_tool(ip, "").await?;
         let path = PathBuf::from("/run/netns").join(name);
         let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
-        let namespace = Self {
-            name: name.to_owned(),
-            file,
-        };
+        let namespace = Self { name: name.to_owned(), file };
         namespace.ip_batch("link set lo up\n").await?;
         Ok(namespace)
     }
@@ -69,14 +66,9 @@ impl Namespace {
 
     /// Sets kernel parameters (`net/ipv4/ip_forward`, …) of the namespace.
     pub fn sysctl(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let file = self
-            .file
-            .try_clone()
-            .context("duplicate the namespace's descriptor")?;
-        let settings: Vec<(String, String)> = settings
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
+        let file = self.file.try_clone().context("duplicate the namespace's descriptor")?;
+        let settings: Vec<(String, String)> =
+            settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         // /proc/sys shows the namespace of the thread that opens it.
         let writer = std::thread::spawn(move || -> Result<()> {
             enter(file.as_fd()).context("enter the namespace")?;
@@ -96,10 +88,7 @@ impl Namespace {
 
     /// Waits until something in the namespace's reach accepts connections: one try, no retry.
     pub async fn can_connect(&self, address: SocketAddr) -> Result<bool> {
-        let file = self
-            .file
-            .try_clone()
-            .context("duplicate the namespace's descriptor")?;
+        let file = self.file.try_clone().context("duplicate the namespace's descriptor")?;
         let tried = tokio::task::spawn_blocking(move || {
             std::thread::spawn(move || {
                 enter(file.as_fd())?;

@@ -63,23 +63,14 @@ impl Node {
         std::thread::Builder::new()
             .name(addresses.name.clone())
             .spawn(move || {
-                let outcome = run(
-                    &thread_addresses,
-                    thread_namespace,
-                    settings,
-                    journal,
-                    &shutdown,
-                )
-                .with_context(|| format!("node {}", thread_addresses.name));
+                let outcome =
+                    run(&thread_addresses, thread_namespace, settings, journal, &shutdown)
+                        .with_context(|| format!("node {}", thread_addresses.name));
                 // The receiver is gone only when the lab is ending anyway.
                 drop(tell.send(outcome));
             })
             .context("start the node's thread")?;
-        Ok(Self {
-            addresses,
-            namespace,
-            ended,
-        })
+        Ok(Self { addresses, namespace, ended })
     }
 
     /// Waits for the node's end: an error when its kubelet or proxy failed.

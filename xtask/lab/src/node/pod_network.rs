@@ -54,16 +54,8 @@ impl PodNetwork {
             ))
             .await?;
         }
-        let numbers = Numbers {
-            next: *POD_NUMBERS.start(),
-            used: BTreeSet::new(),
-        };
-        Ok(Self {
-            addresses,
-            node,
-            bridge,
-            numbers: Arc::new(Mutex::new(numbers)),
-        })
+        let numbers = Numbers { next: *POD_NUMBERS.start(), used: BTreeSet::new() };
+        Ok(Self { addresses, node, bridge, numbers: Arc::new(Mutex::new(numbers)) })
     }
 
     /// Makes a pod's namespace and link, and the node's route to it.
@@ -108,19 +100,12 @@ impl PodNetwork {
                 ))
                 .await?;
         }
-        Ok(PodLink {
-            address,
-            namespace,
-            number,
-            veth,
-        })
+        Ok(PodLink { address, namespace, number, veth })
     }
 
     /// Removes a pod's link (and with it the node's route), then its namespace.
     pub async fn detach(&self, link: PodLink) -> Result<()> {
-        self.node
-            .ip_batch(&format!("link delete {}\n", link.veth))
-            .await?;
+        self.node.ip_batch(&format!("link delete {}\n", link.veth)).await?;
         link.namespace.remove().await?;
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         numbers.used.remove(&link.number);
@@ -137,18 +122,12 @@ impl PodNetwork {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in POD_NUMBERS {
             let number = numbers.next;
-            numbers.next = if number == *POD_NUMBERS.end() {
-                *POD_NUMBERS.start()
-            } else {
-                number + 1
-            };
+            numbers.next =
+                if number == *POD_NUMBERS.end() { *POD_NUMBERS.start() } else { number + 1 };
             if numbers.used.insert(number) {
                 return Ok(number);
             }
         }
-        bail!(
-            "node {} has no pod address left: use fewer pods a node",
-            self.addresses.name
-        )
+        bail!("node {} has no pod address left: use fewer pods a node", self.addresses.name)
     }
 }

@@ -112,10 +112,7 @@ fn choice(left: usize) -> String {
         return String::new();
     }
     let left = u32::try_from(left).unwrap_or(u32::MAX);
-    format!(
-        "-m statistic --mode random --probability {:.10} ",
-        1.0 / f64::from(left)
-    )
+    format!("-m statistic --mode random --probability {:.10} ", 1.0 / f64::from(left))
 }
 
 fn endpoint(name: &str, chain: &str, backend: SocketAddr) -> String {
@@ -141,10 +138,7 @@ mod tests {
         ServicePort {
             name: "shop/api:http".to_owned(),
             virtual_address: "10.96.0.80:80".parse().expect("an address"),
-            backends: backends
-                .iter()
-                .map(|b| b.parse().expect("an address"))
-                .collect(),
+            backends: backends.iter().map(|b| b.parse().expect("an address")).collect(),
         }
     }
 

@@ -65,26 +65,17 @@ pub fn render(
         }
     }
     let mut text = String::new();
-    for set in [
-        "set ip kube-proxy cluster-ips",
-        "map ip kube-proxy service-ips",
-    ] {
+    for set in ["set ip kube-proxy cluster-ips", "map ip kube-proxy service-ips"] {
         line(&mut text, format_args!("flush {set}"));
     }
-    line(
-        &mut text,
-        format_args!("flush map ip kube-proxy no-endpoint-services"),
-    );
+    line(&mut text, format_args!("flush map ip kube-proxy no-endpoint-services"));
     for chain in chains.union(before) {
         line(&mut text, format_args!("add chain ip kube-proxy {chain}"));
         line(&mut text, format_args!("flush chain ip kube-proxy {chain}"));
     }
     text += &rules;
     for chain in before.difference(&chains) {
-        line(
-            &mut text,
-            format_args!("delete chain ip kube-proxy {chain}"),
-        );
+        line(&mut text, format_args!("delete chain ip kube-proxy {chain}"));
     }
     (text, chains)
 }
@@ -174,10 +165,7 @@ mod tests {
         let service = |backends: &[&str]| ServicePort {
             name: "shop/api:http".to_owned(),
             virtual_address: "10.96.0.80:80".parse().expect("an address"),
-            backends: backends
-                .iter()
-                .map(|b| b.parse().expect("an address"))
-                .collect(),
+            backends: backends.iter().map(|b| b.parse().expect("an address")).collect(),
         };
         let both = ["10.244.1.2:8080", "10.244.2.2:8080"];
         let (text, before) = render(&[service(&both)], CIDR, &BTreeSet::new());

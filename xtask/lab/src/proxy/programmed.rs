@@ -48,22 +48,14 @@ impl Programmed {
         load(self.mode, &text).await?;
         let now = Timestamp::now();
         self.chains = chains;
-        let backends: BTreeSet<SocketAddr> = services
-            .iter()
-            .flat_map(|s| s.backends.iter().copied())
-            .collect();
+        let backends: BTreeSet<SocketAddr> =
+            services.iter().flat_map(|s| s.backends.iter().copied()).collect();
         for backend in backends.difference(&self.backends).copied() {
-            let event = Event::RuleAdded {
-                node: self.node.clone(),
-                backend,
-            };
+            let event = Event::RuleAdded { node: self.node.clone(), backend };
             self.journal.note_at(now, event);
         }
         for backend in self.backends.difference(&backends).copied() {
-            let event = Event::RuleGone {
-                node: self.node.clone(),
-                backend,
-            };
+            let event = Event::RuleGone { node: self.node.clone(), backend };
             self.journal.note_at(now, event);
         }
         self.backends = backends;

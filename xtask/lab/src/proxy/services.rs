@@ -60,11 +60,7 @@ struct Objects<K> {
 
 impl<K> Default for Objects<K> {
     fn default() -> Self {
-        Self {
-            by_name: BTreeMap::new(),
-            listed: BTreeSet::new(),
-            synced: false,
-        }
+        Self { by_name: BTreeMap::new(), listed: BTreeSet::new(), synced: false }
     }
 }
 
@@ -127,10 +123,7 @@ impl ServiceTable {
                 continue;
             };
             for port in spec.ports.as_deref().unwrap_or_default() {
-                let tcp = port
-                    .protocol
-                    .as_deref()
-                    .is_none_or(|protocol| protocol == "TCP");
+                let tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
                 let (true, Ok(number)) = (tcp, u16::try_from(port.port)) else {
                     continue;
                 };
@@ -148,18 +141,11 @@ impl ServiceTable {
 
     fn backends(&self, namespace: &str, name: &str, port: &str, v4: bool) -> Vec<SocketAddr> {
         let (mut ready, mut draining) = (BTreeSet::new(), BTreeSet::new());
-        let slices = self
-            .slices
-            .by_name
-            .iter()
-            .filter(|((slice_namespace, _), slice)| {
-                slice_namespace == namespace
-                    && slice
-                        .labels()
-                        .get(SERVICE_NAME)
-                        .is_some_and(|service| service == name)
-                    && slice.address_type == if v4 { "IPv4" } else { "IPv6" }
-            });
+        let slices = self.slices.by_name.iter().filter(|((slice_namespace, _), slice)| {
+            slice_namespace == namespace
+                && slice.labels().get(SERVICE_NAME).is_some_and(|service| service == name)
+                && slice.address_type == if v4 { "IPv4" } else { "IPv6" }
+        });
         for (_, slice) in slices {
             let number =
                 slice.ports.iter().flatten().find_map(|p| {
@@ -181,19 +167,13 @@ impl ServiceTable {
                 }
             }
         }
-        (if ready.is_empty() { draining } else { ready })
-            .into_iter()
-            .collect()
+        (if ready.is_empty() { draining } else { ready }).into_iter().collect()
     }
 }
 
 /// Unknown readiness counts as ready (the API's rule).
 fn is_ready(endpoint: &Endpoint) -> bool {
-    endpoint
-        .conditions
-        .as_ref()
-        .and_then(|c| c.ready)
-        .unwrap_or(true)
+    endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
 }
 
 fn is_draining(endpoint: &Endpoint) -> bool {
@@ -234,11 +214,7 @@ mod tests {
         let mut table = ServiceTable::default();
         table.apply_service(Event::Apply(service()));
         table.apply_slice(Event::Apply(slice(endpoints)));
-        table.service_ports()[0]
-            .backends
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        table.service_ports()[0].backends.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -266,10 +242,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_without_conditions_is_ready() {
-        assert_eq!(
-            backends(&json!([{"addresses": ["10.244.1.2"]}])),
-            ["10.244.1.2:8080"]
-        );
+        assert_eq!(backends(&json!([{"addresses": ["10.244.1.2"]}])), ["10.244.1.2:8080"]);
     }
 
     #[test]

@@ -57,11 +57,7 @@ impl Clients {
             pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
                 .await
                 .with_context(|| format!("create the pod {NAMESPACE}/{name}"))?;
-            clients.push(ClientPod {
-                name: name.to_owned(),
-                node,
-                log,
-            });
+            clients.push(ClientPod { name: name.to_owned(), node, log });
         }
         let running = cluster.journal.wait_for(|entries| {
             clients.iter().all(|client| {
@@ -71,9 +67,7 @@ impl Clients {
                     .any(|e| matches!(&e.event, Event::PodStarted { pod, .. } if *pod == name))
             })
         });
-        timeout(ENDS_WITHIN, running)
-            .await
-            .context("the clients do not start: see pods/")??;
+        timeout(ENDS_WITHIN, running).await.context("the clients do not start: see pods/")??;
         let ends_after = Duration::from_secs(args.seconds) + args.client_timeout() + ENDS_WITHIN;
         Ok(Self {
             api: cluster.client.clone(),
@@ -172,11 +166,7 @@ fn lines_of(path: &Path) -> Result<Vec<Line>> {
     let mut reader = BufReader::new(file);
     let mut lines = Vec::new();
     let mut text = String::new();
-    while reader
-        .read_line(&mut text)
-        .with_context(|| format!("read {}", path.display()))?
-        > 0
-    {
+    while reader.read_line(&mut text).with_context(|| format!("read {}", path.display()))? > 0 {
         if !text.ends_with('\n') {
             break;
         }
@@ -197,9 +187,7 @@ fn client_pod(
     log: &Path,
 ) -> Result<Value> {
     let address = AddressPlan::new(args.lab_number).service();
-    let log = log
-        .to_str()
-        .context("the out directory's path is not UTF-8")?;
+    let log = log.to_str().context("the out directory's path is not UTF-8")?;
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Pod",

@@ -67,9 +67,7 @@ impl Cluster {
         let journal = Journal::create(&out.join("journal.jsonl"))?;
         let plan = AddressPlan::new(args.lab_number);
         let addresses: Vec<NodeAddresses> = (1..=args.nodes).map(|n| plan.node(n)).collect();
-        let namespaces = build_fabric(plan, &addresses)
-            .await
-            .context("build the fabric")?;
+        let namespaces = build_fabric(plan, &addresses).await.context("build the fabric")?;
         let address = SocketAddr::new(plan.fabric().into(), API_PORT);
         let listener = TcpListener::bind(address)
             .await
@@ -91,13 +89,8 @@ impl Cluster {
                 bridge: args.bridge_node.contains(&addresses.name),
                 logs: logs.clone(),
             };
-            let node = Node::start(
-                addresses,
-                namespace,
-                settings,
-                journal.clone(),
-                shutdown.clone(),
-            )?;
+            let node =
+                Node::start(addresses, namespace, settings, journal.clone(), shutdown.clone())?;
             nodes.push(ClusterNode {
                 addresses: node.addresses.clone(),
                 namespace: std::sync::Arc::clone(&node.namespace),
@@ -110,10 +103,7 @@ impl Cluster {
             client,
             nodes,
             journal,
-            watched: Some(Watched {
-                controllers,
-                nodes: running,
-            }),
+            watched: Some(Watched { controllers, nodes: running }),
             _shutdown: shutdown.drop_guard(),
         })
     }
@@ -146,12 +136,8 @@ impl Cluster {
 
     /// Turns the dials of the watches.
     pub fn set_watch_delays(&self, args: &RunArgs) {
-        self.api.set_watch_delay(
-            "rollrace-agent-",
-            Duration::from_millis(args.agent_watch_delay),
-        );
-        self.api
-            .set_watch_delay("lab-proxy-", Duration::from_millis(args.proxy_watch_delay));
+        self.api.set_watch_delay("rollrace-agent-", Duration::from_millis(args.agent_watch_delay));
+        self.api.set_watch_delay("lab-proxy-", Duration::from_millis(args.proxy_watch_delay));
     }
 
     /// Waits until every pod of the workload answers and every proxy has a rule for it.
@@ -173,11 +159,7 @@ impl Cluster {
             names.iter().all(|name| {
                 backends.iter().all(|backend| {
                     entries.iter().any(|entry| {
-                        entry.event
-                            == Event::RuleAdded {
-                                node: (*name).clone(),
-                                backend: *backend,
-                            }
+                        entry.event == Event::RuleAdded { node: (*name).clone(), backend: *backend }
                     })
                 })
             })

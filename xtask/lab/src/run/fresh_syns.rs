@@ -31,38 +31,21 @@ impl FreshSynListener {
         let child = node
             .namespace
             .command("conntrack")
-            .args([
-                "-E",
-                "-e",
-                "NEW",
-                "-p",
-                "tcp",
-                "-d",
-                service,
-                "-o",
-                "timestamp",
-            ])
+            .args(["-E", "-e", "NEW", "-p", "tcp", "-d", service, "-o", "timestamp"])
             .stdin(std::process::Stdio::null())
             .stdout(file)
             .stderr(std::process::Stdio::null())
             .kill_on_drop(true)
             .spawn()
             .context("start `conntrack -E` (install conntrack)")?;
-        Ok(Self {
-            node: name,
-            child,
-            log,
-        })
+        Ok(Self { node: name, child, log })
     }
 
     /// Stops listening.
     pub async fn stop(&mut self) -> Result<()> {
         if let Some(id) = self.child.id() {
-            kill(
-                Pid::from_raw(i32::try_from(id).context("a process id")?),
-                Signal::SIGTERM,
-            )
-            .context("stop `conntrack -E`")?;
+            kill(Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::SIGTERM)
+                .context("stop `conntrack -E`")?;
         }
         self.child.wait().await.context("wait for `conntrack -E`")?;
         Ok(())
@@ -75,9 +58,7 @@ impl FreshSynListener {
         for line in text.lines() {
             let (at, backend) = parse(line)
                 .with_context(|| format!("read a line of {}: {line}", self.log.display()))?;
-            syns.entry((self.node.clone(), backend))
-                .or_default()
-                .push(at);
+            syns.entry((self.node.clone(), backend)).or_default().push(at);
         }
         Ok(())
     }

@@ -45,11 +45,7 @@ pub fn inside(args: &RunArgs) -> Result<ExitCode> {
     } else {
         print!("{}", result.text(&out));
     }
-    Ok(if result.agrees() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(if result.agrees() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 async fn run(args: &RunArgs, out: &Path) -> Result<RunResult> {
@@ -98,13 +94,7 @@ async fn experiment(
         let binary = args.agent_binary()?;
         for node in &cluster.nodes {
             let server = &cluster.server;
-            agents.push(Agent::start(
-                &binary,
-                &node.addresses,
-                &node.namespace,
-                server,
-                out,
-            )?);
+            agents.push(Agent::start(&binary, &node.addresses, &node.namespace, server, out)?);
         }
         for agent in &mut agents {
             agent.ready().await?;
@@ -186,10 +176,6 @@ fn log_to(path: &Path) -> Result<()> {
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(file)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(file).init();
     Ok(())
 }

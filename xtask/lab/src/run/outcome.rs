@@ -85,10 +85,11 @@ impl RunResult {
             .agents
             .iter()
             .flat_map(|agent| {
-                agent.failures.failures.iter().map(|f| Reported {
-                    node: agent.node.clone(),
-                    failure: f.clone(),
-                })
+                agent
+                    .failures
+                    .failures
+                    .iter()
+                    .map(|f| Reported { node: agent.node.clone(), failure: f.clone() })
             })
             .collect();
         let mut comparison = compare(&findings.clients.truth, &reported, &expected);
@@ -106,10 +107,8 @@ impl RunResult {
         let after = Timestamp::new(after, rollout.completed.subsec_nanosecond())
             .context("the end of the rollout")?;
         let truth = &findings.clients.truth;
-        let began_after = truth
-            .iter()
-            .filter(|t| i128::from(t.failure.start) > after.as_nanosecond())
-            .count();
+        let began_after =
+            truth.iter().filter(|t| i128::from(t.failure.start) > after.as_nanosecond()).count();
         let summaries = findings.clients.summaries.values();
         Ok(Self {
             setup: findings.args.setup.name(),
@@ -124,11 +123,7 @@ impl RunResult {
             convergence_ms: quantiles(convergence.iter().filter_map(|c| c.measured_ms)),
             true_convergence_ms: quantiles(convergence.iter().filter_map(|c| c.true_ms)),
             convergence,
-            per_node: findings
-                .agents
-                .iter()
-                .map(|a| (a.node.clone(), node_json(a)))
-                .collect(),
+            per_node: findings.agents.iter().map(|a| (a.node.clone(), node_json(a))).collect(),
             clients: findings
                 .clients
                 .summaries
@@ -158,14 +153,8 @@ impl RunResult {
             differences.push('\n');
         }
         for (name, text) in [
-            (
-                "result.json",
-                serde_json::to_string_pretty(self).context("encode the result")?,
-            ),
-            (
-                "removals.json",
-                serde_json::to_string_pretty(&self.removals)?,
-            ),
+            ("result.json", serde_json::to_string_pretty(self).context("encode the result")?),
+            ("removals.json", serde_json::to_string_pretty(&self.removals)?),
             ("differences.jsonl", differences),
         ] {
             let path = out.join(name);
@@ -188,10 +177,7 @@ impl RunResult {
             ("extra", &comparison.extra),
             ("not compared", &comparison.not_compared),
         ] {
-            line(
-                &mut text,
-                format_args!("  {what:<16} {}", counts_text(counts)),
-            );
+            line(&mut text, format_args!("  {what:<16} {}", counts_text(counts)));
         }
         line(
             &mut text,
@@ -200,10 +186,9 @@ impl RunResult {
                 comparison.misattributed, comparison.doubles
             ),
         );
-        for (what, found) in [
-            ("measured", &self.convergence_ms),
-            ("true", &self.true_convergence_ms),
-        ] {
+        for (what, found) in
+            [("measured", &self.convergence_ms), ("true", &self.true_convergence_ms)]
+        {
             let figure = |value: Option<f64>| {
                 value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0} ms"))
             };
@@ -224,10 +209,7 @@ impl RunResult {
         if !comparison.differences.is_empty() {
             line(
                 &mut text,
-                format_args!(
-                    "  the differences: {}",
-                    out.join("differences.jsonl").display()
-                ),
+                format_args!("  the differences: {}", out.join("differences.jsonl").display()),
             );
             for difference in comparison.differences.iter().take(3) {
                 line(&mut text, format_args!("  - {}", in_words(difference)));
@@ -247,16 +229,11 @@ fn expectation(
     let prefix = format!("{}/{}-", rollout.namespace, rollout.name);
     let mut pods: BTreeMap<IpAddr, PodTruth> = BTreeMap::new();
     for entry in entries {
-        let Event::PodStarted {
-            pod, uid, address, ..
-        } = &entry.event
-        else {
+        let Event::PodStarted { pod, uid, address, .. } = &entry.event else {
             continue;
         };
         // `<namespace>/<deployment>-<hash>-<suffix>`
-        let hash = pod
-            .strip_prefix(&prefix)
-            .and_then(|rest| rest.split_once('-'));
+        let hash = pod.strip_prefix(&prefix).and_then(|rest| rest.split_once('-'));
         let (Some((hash, _)), Ok(address)) = (hash, address.parse()) else {
             continue;
         };
@@ -266,21 +243,16 @@ fn expectation(
             PodTruth {
                 name: name.to_owned(),
                 hash: hash.to_owned(),
-                removed_by: removals
-                    .iter()
-                    .find(|r| r.uid == *uid)
-                    .map(|r| r.user.clone()),
+                removed_by: removals.iter().find(|r| r.uid == *uid).map(|r| r.user.clone()),
             },
         );
     }
-    let rollouts = agents.iter().flat_map(|agent| {
-        agent.rollouts.rollouts.iter().map(|r| {
-            (
-                (agent.node.clone(), r.id.clone()),
-                r.to.hash.clone().unwrap_or_default(),
-            )
-        })
-    });
+    let rollouts =
+        agents.iter().flat_map(|agent| {
+            agent.rollouts.rollouts.iter().map(|r| {
+                ((agent.node.clone(), r.id.clone()), r.to.hash.clone().unwrap_or_default())
+            })
+        });
     Expectation {
         namespace: rollout.namespace.clone(),
         kind: rollout.kind.clone(),
@@ -300,14 +272,9 @@ fn convergence(
     fresh_syns: &FreshSyns,
 ) -> Vec<NodeConvergence> {
     let mut found = Vec::new();
-    for (address, pod) in expected
-        .pods
-        .iter()
-        .filter(|(_, pod)| pod.hash != expected.hash)
-    {
-        let removal = removals
-            .iter()
-            .find(|r| r.pod == pod.name && r.namespace == expected.namespace);
+    for (address, pod) in expected.pods.iter().filter(|(_, pod)| pod.hash != expected.hash) {
+        let removal =
+            removals.iter().find(|r| r.pod == pod.name && r.namespace == expected.namespace);
         // The port comes with the proxies' rules.
         let endpoint = entries.iter().find_map(|entry| match &entry.event {
             Event::RuleAdded { backend, .. } if backend.ip() == *address => Some(*backend),
@@ -316,22 +283,10 @@ fn convergence(
         let (Some(removal), Some(endpoint)) = (removal, endpoint) else {
             continue;
         };
-        let old = OldEndpoint {
-            pod: pod.name.clone(),
-            endpoint,
-            deleted: removal.at,
-        };
-        for node in findings
-            .cluster
-            .nodes
-            .iter()
-            .map(|node| &node.addresses.name)
-        {
+        let old = OldEndpoint { pod: pod.name.clone(), endpoint, deleted: removal.at };
+        for node in findings.cluster.nodes.iter().map(|node| &node.addresses.name) {
             let gone = entries.iter().find_map(|entry| {
-                let gone = Event::RuleGone {
-                    node: node.clone(),
-                    backend: endpoint,
-                };
+                let gone = Event::RuleGone { node: node.clone(), backend: endpoint };
                 (entry.event == gone && entry.at > removal.at).then_some(entry.at)
             });
             let measured = findings
@@ -415,11 +370,7 @@ pub fn counts_text(counts: &BTreeMap<String, u64>) -> String {
     if counts.is_empty() {
         return "nothing".to_owned();
     }
-    counts
-        .iter()
-        .map(|(class, n)| format!("{n} {class}"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    counts.iter().map(|(class, n)| format!("{n} {class}")).collect::<Vec<_>>().join(", ")
 }
 
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {

@@ -26,10 +26,7 @@ impl Progress {
         Self {
             started: Instant::now(),
             terminal: stderr().is_terminal(),
-            state: Mutex::new(State {
-                phase: String::new(),
-                last_plain: None,
-            }),
+            state: Mutex::new(State { phase: String::new(), last_plain: None }),
         }
     }
 
@@ -45,9 +42,7 @@ impl Progress {
     pub fn load(&self, requests: u64, failed: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.seconds();
-        let due = state
-            .last_plain
-            .is_none_or(|last| now >= last + PLAIN_EVERY_SECONDS);
+        let due = state.last_plain.is_none_or(|last| now >= last + PLAIN_EVERY_SECONDS);
         if self.terminal || due {
             state.last_plain = Some(now);
             self.write(&format!(

@@ -70,12 +70,7 @@ pub struct RevisionTruth {
 impl Workload {
     /// The workload in a setup, behind a cluster address.
     pub fn new(client: Client, setup: Setup, replicas: i32, address: Ipv4Addr) -> Self {
-        Self {
-            client,
-            setup,
-            replicas,
-            address,
-        }
+        Self { client, setup, replicas, address }
     }
 
     /// Creates the Service and the Deployment.
@@ -122,11 +117,10 @@ impl Workload {
 
     /// Waits until `kubectl rollout status` would return.
     pub async fn completed(&self) -> Result<()> {
-        let complete = await_condition(
-            self.deployments(),
-            APPLICATION,
-            |found: Option<&Deployment>| found.is_some_and(is_complete),
-        );
+        let complete =
+            await_condition(self.deployments(), APPLICATION, |found: Option<&Deployment>| {
+                found.is_some_and(is_complete)
+            });
         match timeout(STUCK_AFTER, complete).await {
             Ok(end) => end.map(|_| ()).context("watch the Deployment"),
             Err(_) => bail!(
@@ -139,19 +133,13 @@ impl Workload {
     pub async fn backends(&self) -> Result<Vec<SocketAddr>> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let selector = ListParams::default().labels(&format!("app={APPLICATION}"));
-        let pods = pods
-            .list(&selector)
-            .await
-            .context("list the workload's pods")?;
+        let pods = pods.list(&selector).await.context("list the workload's pods")?;
         pods.iter()
             .map(|pod| {
                 let address = pod.status.as_ref().and_then(|s| s.pod_ip.as_ref());
                 let address = address
                     .with_context(|| format!("the pod {} has no address yet", pod.name_any()))?;
-                Ok(SocketAddr::new(
-                    address.parse().context("read a pod's address")?,
-                    POD_PORT,
-                ))
+                Ok(SocketAddr::new(address.parse().context("read a pod's address")?, POD_PORT))
             })
             .collect()
     }
@@ -159,10 +147,7 @@ impl Workload {
     /// What the rollout from the first to the latest revision was.
     pub async fn truth(&self, started: Timestamp, completed: Timestamp) -> Result<RolloutTruth> {
         let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let sets = sets
-            .list(&ListParams::default())
-            .await
-            .context("list the ReplicaSets")?;
+        let sets = sets.list(&ListParams::default()).await.context("list the ReplicaSets")?;
         let mut revisions: Vec<(u64, RevisionTruth)> = Vec::new();
         for set in &sets {
             let revision = set
@@ -174,10 +159,7 @@ impl Workload {
                 .get(TEMPLATE_HASH)
                 .with_context(|| format!("the ReplicaSet {} has no hash", set.name_any()))?;
             let number = revision.parse().context("read a ReplicaSet's revision")?;
-            let truth = RevisionTruth {
-                revision: revision.clone(),
-                hash: hash.clone(),
-            };
+            let truth = RevisionTruth { revision: revision.clone(), hash: hash.clone() };
             revisions.push((number, truth));
         }
         revisions.sort_by_key(|(number, _)| *number);

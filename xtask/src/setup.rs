@@ -1,0 +1,120 @@
+//! `cargo xtask setup`: what building and running needs, installed if it is missing.
+
+use std::{
+    io::{IsTerminal as _, Write as _, stdin, stdout},
+    path::Path,
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::shell::{self, as_root, cargo, find, workspace};
+
+/// Version of the linker: the newest that links with the LLVM of Debian's Rust.
+const LINKER: &str = "0.13.0";
+/// LLVM that Debian's `rustc-web` is built with.
+const LLVM: &str = "22";
+
+/// Arguments of `setup`.
+#[derive(Debug, Default, clap::Args)]
+pub struct Args {
+    /// Install without asking
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Installs what is missing; says nothing if nothing is.
+///
+/// # Errors
+/// If it may not, or cannot.
+pub fn ensure(yes: bool) -> anyhow::Result<()> {
+    let missing = missing();
+    let linker = !has_linker();
+    if missing.is_empty() && !linker {
+        return Ok(());
+    }
+    if !missing.is_empty() {
+        install(&missing, yes)?;
+    }
+    if !has_linker() {
+        println!("Building bpf-linker {LINKER} into target/tools (about a minute)");
+        let prefix = format!("/usr/lib/llvm-{LLVM}");
+        shell::run(cargo()
+            .args(["install", "bpf-linker", "--locked", "--version", LINKER, "--no-default-features"])
+            .arg(format!("--features=llvm-{LLVM}"))
+            .arg("--root")
+            .arg(workspace().join("target/tools"))
+            .env("LLVM_PREFIX", prefix))?;
+    }
+    Ok(())
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ensure(args.yes)?;
+    println!("Everything that building and running needs is here.");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Debian packages that are missing here.
+fn missing() -> Vec<&'static str> {
+    let mut packages = Vec::new();
+    let commands =
+        [("ip", "iproute2"), ("iptables-restore", "iptables"), ("nft", "nftables"), ("conntrack", "conntrack")];
+    for (command, package) in commands {
+        if find(command).is_none() {
+            packages.push(package);
+        }
+    }
+    if find("cc").is_none() {
+        packages.push("build-essential");
+    }
+    let core = Path::new("/usr/lib/rustlib/bpfel-unknown-none").exists();
+    if !(core && Path::new("/usr/bin/rustc").exists()) && !has_nightly() {
+        packages.extend(["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"]);
+    }
+    if !has_linker() && !Path::new("/usr/lib/llvm-22/lib/libLLVM.so").exists() {
+        packages.extend(["llvm-22-dev", "libpolly-22-dev", "libzstd-dev", "zlib1g-dev", "libxml2-dev"]);
+    }
+    packages
+}
+
+fn has_linker() -> bool {
+    workspace().join("target/tools/bin/bpf-linker").exists() || find("bpf-linker").is_some()
+}
+
+/// A rustup nightly with the sources of `core`.
+fn has_nightly() -> bool {
+    let sysroot = std::process::Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
+    sysroot.is_ok_and(|output| {
+        let text = String::from_utf8_lossy(&output.stdout);
+        Path::new(text.trim()).join("lib/rustlib/src/rust/library/core").exists()
+    })
+}
+
+fn install(packages: &[&str], yes: bool) -> anyhow::Result<()> {
+    let list = packages.join(" ");
+    if find("apt-get").is_none() {
+        bail!(
+            "missing: {list} (names of Debian packages; this system has no apt-get). The BPF target also builds with \
+             `rustup toolchain install nightly --component rust-src` and `cargo install bpf-linker`"
+        );
+    }
+    println!("Missing Debian packages: {list}");
+    if !yes {
+        if !stdin().is_terminal() {
+            bail!("not installing packages without being asked to: add --yes");
+        }
+        print!("Install them with apt-get? [Y/n] ");
+        stdout().flush().context("cannot write to the terminal")?;
+        let mut answer = String::new();
+        stdin().read_line(&mut answer).context("cannot read the answer")?;
+        if !matches!(answer.trim(), "" | "y" | "Y" | "yes") {
+            bail!("nothing was installed; install them by hand: apt-get install {list}");
+        }
+    }
+    shell::run(as_root("apt-get").args(["update", "-q"]))?;
+    shell::run(as_root("env")
+        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q", "--no-install-recommends"])
+        .args(packages))
+}

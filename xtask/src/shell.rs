@@ -1,0 +1,77 @@
+//! Running commands and saying what runs.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+};
+
+use anyhow::{Context as _, bail};
+
+/// The workspace's folder.
+pub fn workspace() -> &'static Path {
+    // The manifest's folder is xtask/, its parent is there.
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// The cargo that runs this.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace());
+    command
+}
+
+/// A command with the rights of root: as it is, or through sudo.
+pub fn as_root(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    if is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.arg("--preserve-env=PATH,CI,NO_COLOR,TERM,RUST_BACKTRACE").arg(program);
+    command
+}
+
+/// Whether this process is root.
+pub fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        uids.and_then(|uids| uids.split_whitespace().nth(1)) == Some("0")
+    })
+}
+
+/// Runs it to its end.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn status(command: &mut Command) -> anyhow::Result<ExitStatus> {
+    command.status().with_context(|| format!("cannot run {}", shown(command)))
+}
+
+/// Runs it, and fails if it fails.
+///
+/// # Errors
+/// If it cannot be started, or its exit code is not 0.
+pub fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = status(command)?;
+    if !status.success() {
+        bail!("{} failed ({status})", shown(command));
+    }
+    Ok(())
+}
+
+/// The command as a person would type it.
+pub fn shown(command: &Command) -> String {
+    let mut text = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        text.push(' ');
+        text.push_str(&argument.to_string_lossy());
+    }
+    text
+}
+
+/// The first folder of `PATH` with this program.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    env::split_paths(&path).chain(usual).map(|folder| folder.join(program)).find(|file| file.exists())
+}
