@@ -25,6 +25,9 @@ const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 /// `CAP_SYS_ADMIN` stands in for both.
 const CAP_SYS_ADMIN: u32 = 21;
 
+/// Room for the kernel side's rare diagnostics: one page.
+const LOG_BYTES: u32 = 4_096;
+
 /// Sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -140,6 +143,7 @@ impl Probe {
 /// A loader with this kernel's layout.
 fn loader(layout: &Layout) -> EbpfLoader<'_> {
     let mut loader = EbpfLoader::new();
+    loader.map_max_entries("AYA_LOGS", LOG_BYTES);
     for (name, value) in &layout.globals {
         loader.override_global(name, value, true);
     }
@@ -154,11 +158,15 @@ fn whoami(layout: &Layout) -> Result<u64, ProbeError> {
         loader.map_max_entries(map, 64);
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| refused("create eBPF maps", error))?;
+    // The kernel side speaks only here, and only if something is wrong.
+    let mut log = aya_log::EbpfLogger::init(&mut ebpf)
+        .map_err(|error| load_error("open the kernel side's log", error))?;
     let program = program(&mut ebpf, "whoami")?;
     program.load().map_err(|error| refused_program("load an eBPF program", error))?;
     program
         .test_run(RawTracePointRunOptions::new())
         .map_err(|error| refused_program("run an eBPF program", error))?;
+    log.flush();
     let map = ebpf.map("WHERE").ok_or_else(|| no_map("WHERE"))?;
     let places: PerCpuArray<_, u64> =
         PerCpuArray::try_from(map).map_err(|error| load_error("open WHERE", error))?;

@@ -28,6 +28,25 @@ fn a_syn_seen_on_the_bridge_and_on_its_port_is_one_and_ends_confirmed() {
 }
 
 #[test]
+fn an_answer_of_a_host_network_pod_counts_though_no_device_showed_its_syn() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let client = node.pod(2);
+        let _listener = node.namespace.listen(at(ip.any(), 8080));
+        let (service, backend) = (ip.service(), at(ip.node(), 8080));
+        node.namespace.program(&Service::new(service, &[backend]));
+        for _ in 0..3 {
+            assert_eq!(client.try_once(Dial::new(service)).0, Ok(()));
+        }
+        assert_eq!(node.watcher.counts(service), (3, 3, 0));
+        let fresh = node.watcher.fresh(backend).expect("they were fresh");
+        assert_eq!(fresh.by_second.iter().map(|(_, count)| count).sum::<u32>(), 3);
+        assert!(fresh.first_answer.is_some());
+        assert_eq!(node.watcher.all(&node.namespace), []);
+    }
+}
+
+#[test]
 fn counters_and_fresh_syns_are_exact_over_two_hundred_connections() {
     const CONNECTIONS: u64 = 200;
     let ip = Ip::V4;

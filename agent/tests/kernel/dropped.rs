@@ -8,7 +8,7 @@ use rollrace::{
     model::{Answer, Sighting},
 };
 
-use crate::support::{Dial, Ip, Node, Service, TIMED_OUT, at, of};
+use crate::support::{Dial, Ip, Node, Service, TIMED_OUT, at, bare_node, of};
 
 /// The reason of a drop.
 fn reason(seen: &Sighting) -> Option<&str> {
@@ -42,9 +42,9 @@ fn a_syn_that_waits_for_a_dead_neighbour_is_told_after_its_client_gave_up() {
         assert_eq!((unseen.syns, unseen.backend), (0, None), "no device showed it");
         // ndisc_error_report names no reason; its ICMPv6 does.
         let named = if ip == Ip::V4 { "NEIGH_FAILED" } else { "NOT_SPECIFIED" };
-        let drop = node.watcher.wait_for("the drop", |seen| {
-            of(local, service)(seen) && reason(seen) == Some(named)
-        });
+        let drop = node
+            .watcher
+            .wait_for("the drop", |seen| of(local, service)(seen) && reason(seen) == Some(named));
         let attempt = drop.attempt();
         assert_eq!(attempt.key, unseen.key, "both are of one attempt");
         assert_eq!((attempt.backend, attempt.dnat), (Some(backend), true));
@@ -53,7 +53,8 @@ fn a_syn_that_waits_for_a_dead_neighbour_is_told_after_its_client_gave_up() {
         assert!(drop.at() > end, "{drop:?}");
         let fresh = node.watcher.fresh(backend).expect("it was a fresh decision");
         assert_eq!(fresh.last, attempt.last_syn);
-        let icmp = node.watcher.wait_for("the ICMP", |seen| is_icmp(seen) && of(local, service)(seen));
+        let icmp =
+            node.watcher.wait_for("the ICMP", |seen| is_icmp(seen) && of(local, service)(seen));
         assert_eq!(icmp.attempt().key, unseen.key);
     }
 }
@@ -82,7 +83,8 @@ fn a_rejected_syn_of_the_nodes_own_client_is_told_by_its_drop_and_by_the_icmp_on
         node.watcher.watch(&[Watch::Service(service)]);
         let (result, local) = node.namespace.try_once(Dial::for_millis(service, 500));
         result.expect_err("it is rejected");
-        let icmp = node.watcher.wait_for("the ICMP", |seen| is_icmp(seen) && of(local, service)(seen));
+        let icmp =
+            node.watcher.wait_for("the ICMP", |seen| is_icmp(seen) && of(local, service)(seen));
         let drop = node.watcher.wait_for("the drop", |seen| {
             of(local, service)(seen) && reason(seen) == Some("NETFILTER_DROP")
         });
@@ -105,7 +107,8 @@ fn a_rejected_syn_of_a_pod_is_told_by_its_drop_and_by_the_icmp_on_its_way_back()
         node.watcher.watch(&[Watch::Service(service), Watch::Local(ip.pod(2))]);
         let (result, local) = client.try_once(Dial::for_millis(service, 500));
         result.expect_err("it is rejected");
-        let icmp = node.watcher.wait_for("the ICMP", |seen| is_icmp(seen) && of(local, service)(seen));
+        let icmp =
+            node.watcher.wait_for("the ICMP", |seen| is_icmp(seen) && of(local, service)(seen));
         let drop = node.watcher.wait_for("the drop", |seen| {
             of(local, service)(seen) && reason(seen) == Some("NETFILTER_DROP")
         });
@@ -171,5 +174,29 @@ fn an_answer_after_a_reported_drop_is_told() {
             matches!(seen, Sighting::Answered { answer: Answer::SynAck, .. })
         });
         assert_eq!(node.watcher.sweep(Duration::ZERO).unanswered, []);
+    }
+}
+
+#[test]
+fn a_syn_dropped_before_it_has_a_device_or_an_entry_belongs_to_its_sockets_namespace() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let (other, _) = bare_node();
+        let service = ip.service();
+        node.watcher.watch(&[Watch::Service(service)]);
+        let restore = if ip == Ip::V4 { "iptables-restore" } else { "ip6tables-restore" };
+        // Before conntrack, so the namespace is known by the socket alone.
+        let rule = format!("*raw\n-A OUTPUT -d {} -p tcp -j DROP\nCOMMIT\n", service.ip());
+        for namespace in [&other, &node.namespace] {
+            namespace.tool(restore, &[], &rule);
+        }
+        other.try_once(Dial::for_millis(service, 100)).0.unwrap_err();
+        assert_eq!(node.watcher.all(&node.namespace), [], "another node's is not seen");
+        let (_, local) = node.namespace.try_once(Dial::for_millis(service, 100));
+        let seen = node.watcher.all(&node.namespace);
+        let [drop, end] = &seen[..] else { panic!("a drop and an end: {seen:#?}") };
+        assert!(of(local, service)(drop) && reason(drop) == Some("NETFILTER_DROP"), "{drop:?}");
+        assert!(matches!(end, Sighting::Abandoned { errno: 0, .. }), "{end:?}");
+        assert_eq!(end.attempt().key, drop.attempt().key);
     }
 }

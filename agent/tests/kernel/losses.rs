@@ -37,7 +37,7 @@ fn every_attempt_that_a_full_map_does_not_track_is_counted() {
     let _silent = node.silent_pod(4);
     let (service, dead) = (Ip::V4.service(), at(Ip::V4.pod(4), 8080));
     node.namespace.program(&Service::new(service, &[dead]));
-    let syn = |n| Syn { from: at(Ip::V4.outside(), 20_000 + n), to: service, isn: 7 };
+    let syn = |n| Syn { from: at(Ip::V4.outside(), 20_000 + n), to: service, isn: 7, payload: 0 };
     node.outside.send(&(0..SYNS).map(syn).collect::<Vec<_>>());
     let (losses, sweep) = (node.watcher.losses(), node.watcher.sweep(Duration::ZERO));
     assert_eq!(sweep.unanswered.len(), 16);

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use nix::errno::Errno;
 use rollrace::{engine::Watch, model::Sighting};
 
-use crate::support::{Dial, Ip, Namespace, Node, Service, at, is_refusal, of};
+use crate::support::{Dial, Ip, Namespace, Node, Service, Syn, at, is_refusal, of};
 
 /// Dials, is refused, and checks the one sighting of it.
 fn assert_refused_once(
@@ -99,8 +99,7 @@ fn an_outside_client_refused_through_a_node_port_is_matched_despite_the_masquera
         let mut node = Node::new();
         let _server = node.pod(3);
         let backend = at(ip.pod(3), 8080);
-        let service =
-            Service { node_port: Some(30080), ..Service::new(ip.service(), &[backend]) };
+        let service = Service { node_port: Some(30080), ..Service::new(ip.service(), &[backend]) };
         node.namespace.program(&service);
         let (client, dialled) = (node.outside.clone(), Dial::new(at(ip.node(), 30080)));
         let refusal = assert_refused_once(&mut node, &client, dialled, backend);
@@ -146,6 +145,61 @@ fn a_refusal_by_a_host_network_pod_of_the_node_is_told_once_though_its_syn_is_dr
         node.watcher.watch(&[Watch::Service(service), Watch::Local(ip.pod(2))]);
         assert_refused_once(&mut node, &client, Dial::new(service), backend);
     }
+}
+
+#[test]
+fn a_refusal_of_a_client_elsewhere_by_a_host_network_pod_needs_no_socket_to_be_told() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let backend = at(ip.node(), 8080);
+        let service = Service { node_port: Some(30080), ..Service::new(ip.service(), &[backend]) };
+        node.namespace.program(&service);
+        let (from, to) = (at(ip.outside(), 42_526), at(ip.node(), 30080));
+        node.outside.send(&[Syn { from, to, isn: 100, payload: 0 }]);
+        let refusal = node.watcher.wait_for("the refusal", of(from, to));
+        assert!(is_refusal(&refusal), "{refusal:?}");
+        let attempt = refusal.attempt();
+        assert_eq!((attempt.key.isn, attempt.backend), (100, Some(backend)));
+        assert_eq!(node.watcher.counts(to), (1, 0, 1));
+    }
+}
+
+#[test]
+fn a_rst_that_acknowledges_a_fast_open_payload_refuses_its_syn() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let _server = node.pod(3);
+        let backend = at(ip.pod(3), 8080);
+        let service = Service { node_port: Some(30080), ..Service::new(ip.service(), &[backend]) };
+        node.namespace.program(&service);
+        let (from, to) = (at(ip.outside(), 42_526), at(ip.node(), 30080));
+        node.outside.send(&[Syn { from, to, isn: 100, payload: 32 }]);
+        let refusal = node.watcher.wait_for("the refusal", of(from, to));
+        assert!(is_refusal(&refusal), "{refusal:?}");
+        assert_eq!((refusal.attempt().key.isn, refusal.attempt().backend), (100, Some(backend)));
+    }
+}
+
+#[test]
+fn a_refusal_through_nftables_rules_is_matched_to_the_service_dialled() {
+    let mut node = Node::new();
+    let (client, _server) = (node.pod(2), node.pod(3));
+    let (service, backend) = (Ip::V4.service(), at(Ip::V4.pod(3), 8080));
+    // The shape of kube-proxy's nftables mode: a map from address and port to a verdict.
+    let rules = format!(
+        "table ip kube-proxy {{\n\
+         map service-ips {{ type ipv4_addr . inet_proto . inet_service : verdict; }}\n\
+         chain endpoint {{ meta l4proto tcp dnat to {backend}; }}\n\
+         chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}\n\
+         chain nat-prerouting {{ type nat hook prerouting priority dstnat; jump services; }}\n\
+         chain nat-output {{ type nat hook output priority -100; jump services; }}\n\
+         }}\n\
+         add element ip kube-proxy service-ips {{ {} . tcp . {} : goto endpoint }}\n",
+        service.ip(),
+        service.port()
+    );
+    node.namespace.tool("nft", &["-f", "-"], &rules);
+    assert_refused_once(&mut node, &client, Dial::new(service), backend);
 }
 
 #[test]

@@ -95,6 +95,14 @@ impl Dial {
     }
 }
 
+impl Dialled {
+    /// Closes the connection by a RST, so that nothing of it remains at the client.
+    pub fn abort(self) {
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&self.connection, sockopt::Linger, &at_once).expect("set SO_LINGER");
+    }
+}
+
 impl Namespace {
     /// Opens a connection from here. One that failed is closed before this returns.
     pub fn dial(&self, dial: Dial) -> Dialled {

@@ -27,7 +27,8 @@ impl Namespace {
             unshare(CloneFlags::CLONE_NEWNET).expect("unshare the network namespace (as root)");
             File::open("/proc/thread-self/ns/net").expect("open the new network namespace")
         });
-        let namespace = Self { file: Arc::new(made.join().expect("the thread that makes a namespace")) };
+        let namespace =
+            Self { file: Arc::new(made.join().expect("the thread that makes a namespace")) };
         namespace.sysctl("net/ipv6/conf/default/accept_dad", "0");
         namespace.ip("link set lo up");
         namespace
@@ -37,7 +38,8 @@ impl Namespace {
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                setns(self.file.as_ref(), CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
+                setns(self.file.as_ref(), CloneFlags::CLONE_NEWNET)
+                    .expect("enter a network namespace");
                 work()
             });
             worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic))

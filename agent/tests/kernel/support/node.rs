@@ -21,12 +21,18 @@ pub struct Node {
 impl Node {
     /// A node without pods.
     pub fn new() -> Self {
-        Self::with(Options::default())
+        Self::prepared(Options::default(), |_| {})
     }
 
     /// The same, with sizes of the probes' maps.
     pub fn with(options: Options) -> Self {
+        Self::prepared(options, |_| {})
+    }
+
+    /// The same, with something done to its namespace before the probes start.
+    pub fn prepared(options: Options, prepare: impl FnOnce(&Namespace)) -> Self {
         let (namespace, outside) = bare_node();
+        prepare(&namespace);
         let watcher = Watcher::start(&namespace, options);
         Self { namespace, outside, watcher }
     }

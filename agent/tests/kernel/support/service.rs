@@ -68,7 +68,9 @@ impl Service {
             );
             line(
                 &mut text,
-                format_args!("-A KUBE-SEP-{index} -p tcp -m tcp -j DNAT --to-destination {backend}"),
+                format_args!(
+                    "-A KUBE-SEP-{index} -p tcp -m tcp -j DNAT --to-destination {backend}"
+                ),
             );
         }
         text += "COMMIT\n*filter\n:KUBE-SERVICES - [0:0]\n\

@@ -98,9 +98,11 @@ impl Watcher {
         let deadline = u64::try_from(deadline.as_nanos()).expect("a short deadline");
         let sweep = self.probe.maps.sweep(now(), deadline);
         // A sweep tells only the counts that have changed.
-        self.counts.extend(sweep.counts.iter().map(|counts| {
-            (counts.original, (counts.attempts, counts.answered, counts.refused))
-        }));
+        self.counts.extend(
+            sweep.counts.iter().map(|counts| {
+                (counts.original, (counts.attempts, counts.answered, counts.refused))
+            }),
+        );
         sweep
     }
 

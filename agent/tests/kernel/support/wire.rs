@@ -14,7 +14,7 @@ use nix::sys::socket::{
 
 use super::{Namespace, at};
 
-/// A SYN to send, of no socket.
+/// A SYN to send, of no socket of this kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Syn {
     /// Source address (one of the namespace's) and port.
@@ -23,17 +23,20 @@ pub struct Syn {
     pub to: SocketAddr,
     /// Sequence number.
     pub isn: u32,
+    /// Bytes of payload, as TCP Fast Open sends them; even.
+    pub payload: usize,
 }
 
 impl Syn {
     fn segment(&self) -> Vec<u8> {
-        let mut segment = Vec::with_capacity(20);
+        let mut segment = Vec::with_capacity(20 + self.payload);
         segment.extend(self.from.port().to_be_bytes());
         segment.extend(self.to.port().to_be_bytes());
         segment.extend(self.isn.to_be_bytes());
         segment.extend([0; 4]);
         // Header of five words; SYN; a window; room for the checksum and the urgent pointer.
         segment.extend([0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0]);
+        segment.resize(20 + self.payload, 0);
         let sum = checksum(self.from.ip(), self.to.ip(), &segment);
         segment[16..18].copy_from_slice(&sum.to_be_bytes());
         segment

@@ -1,0 +1,288 @@
+//! The built binary as a process: what it exits with, and what it says.
+//!
+//! Everything is refused, missing or unreachable here; a working agent is the lab's to show. Each
+//! test runs in a network namespace of its own, so addresses are free and the probes see nothing of
+//! others. They need root, `ip` and `setpriv`.
+#![cfg(feature = "probe")]
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    panic,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sched::{CloneFlags, unshare},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_rollrace");
+
+/// Enough for a debug build on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A usable kubeconfig of a server that nobody runs.
+const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
+    clusters: [{name: lab, cluster: {server: 'http://127.0.0.1:6443'}}]\n\
+    users: [{name: lab, user: {}}]\n\
+    contexts: [{name: lab, context: {cluster: lab, user: lab}}]\n";
+
+/// Runs a test in a thread with a network namespace of its own, loopback up.
+fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).expect("unshare the network namespace (as root)");
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("run ip");
+        assert!(up.success());
+        test();
+    });
+    thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+}
+
+/// A folder of a test's own.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process").join(test);
+    fs::create_dir_all(&folder).expect("make a folder for the test");
+    folder
+}
+
+/// A file in it.
+fn file(test: &str, content: &str) -> String {
+    let path = folder(test).join("kubeconfig");
+    fs::write(&path, content).expect("write the test's file");
+    path.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+/// `rollrace agent` with a good kubeconfig, then these arguments.
+fn agent(test: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(["agent", "--node-name", "n1", "--kubeconfig", &file(test, KUBECONFIG)]);
+    command.args(["--listen", "127.0.0.1:9465", "--api-listen", "off"]).args(arguments);
+    command
+}
+
+/// A child that does not outlive the test.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for name in ["KUBECONFIG", "NODE_NAME", "NODE_IP", "KUBERNETES_SERVICE_HOST"] {
+            command.env_remove(name);
+        }
+        Self(command.spawn().expect("run the binary"))
+    }
+
+    /// Its exit code and what it wrote to standard error.
+    fn end(mut self, deadline: Duration) -> (Option<i32>, String) {
+        let mut stderr = self.0.stderr.take().expect("standard error is a pipe");
+        // It ends when the child does.
+        let reader = thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).expect("read standard error");
+            text
+        });
+        let end = Instant::now() + deadline;
+        let status = loop {
+            if let Some(status) = self.0.try_wait().expect("wait for the binary") {
+                break status;
+            }
+            if Instant::now() >= end {
+                self.0.kill().expect("kill the binary");
+                let text = reader.join().expect("the reader's thread");
+                panic!("still running after {deadline:?}; it wrote:\n{text}");
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        (status.code(), reader.join().expect("the reader's thread"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail if it has ended, and then there is nothing to do.
+        drop((self.0.kill(), self.0.wait()));
+    }
+}
+
+/// Runs to the end, and checks the exit code and that the message holds all of these.
+fn assert_ends(mut command: Command, code: i32, words: &[&str]) {
+    let (ended, told) = Running::start(&mut command).end(DEADLINE);
+    assert_eq!(ended, Some(code), "{command:?} wrote:\n{told}");
+    for word in words {
+        assert!(told.contains(word), "no {word:?} in what {command:?} wrote:\n{told}");
+    }
+}
+
+/// Status code and body of a GET, tried until somebody listens.
+fn get(path: &str) -> (u16, String) {
+    let end = Instant::now() + DEADLINE;
+    let mut stream = loop {
+        match TcpStream::connect("127.0.0.1:9465") {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < end, "nobody listens: {error}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    stream.set_read_timeout(Some(DEADLINE)).expect("set a timeout");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: n1\r\nConnection: close\r\n\r\n").expect("ask");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read the answer");
+    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (code.unwrap_or_else(|| panic!("no HTTP answer: {answer}")), body.to_owned())
+}
+
+#[test]
+fn bad_usage_ends_with_64() {
+    let usages: [&[&str]; 7] = [
+        &[],
+        &["no-such-command"],
+        &["agent"],
+        &["agent", "--node-name", ""],
+        &["agent", "--node-name", "n1", "--listen", "nowhere"],
+        &["agent", "--node-name", "n1", "--ring-buffer", "1000"],
+        &["agent", "--node-name", "n1", "--attempt-deadline", "0"],
+    ];
+    for usage in usages {
+        let mut command = Command::new(BINARY);
+        command.args(usage);
+        assert_ends(command, 64, &[]);
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for flag in ["--help", "--version"] {
+        let mut command = Command::new(BINARY);
+        command.arg(flag);
+        assert_ends(command, 0, &[]);
+    }
+}
+
+#[test]
+fn a_kernel_without_btf_is_told_with_the_option_it_lacks() {
+    in_a_namespace(|| {
+        let empty = folder("no-btf/empty");
+        let mut command = agent("no-btf", &[]);
+        command.env("ROLLRACE_BTF", &empty);
+        let vmlinux = empty.join("vmlinux");
+        assert_ends(command, 69, &[&vmlinux.to_string_lossy(), "CONFIG_DEBUG_INFO_BTF"]);
+    });
+}
+
+/// The agent without capabilities.
+fn without(test: &str, capabilities: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    let agent = agent(test, &[]);
+    // For root, what is not in the bounding set is not in the effective one after exec.
+    command.args(["--bounding-set", capabilities, "--inh-caps", capabilities]).arg(BINARY);
+    command.args(agent.get_args());
+    command
+}
+
+#[test]
+fn a_missing_capability_is_named() {
+    in_a_namespace(|| {
+        // CAP_SYS_ADMIN stands in for both.
+        let cases = [
+            ("no-bpf", "-sys_admin,-bpf", "lacks CAP_BPF;"),
+            ("no-perfmon", "-sys_admin,-perfmon", "lacks CAP_PERFMON;"),
+            ("neither", "-sys_admin,-bpf,-perfmon", "lacks CAP_BPF and CAP_PERFMON;"),
+        ];
+        for (test, capabilities, message) in cases {
+            assert_ends(without(test, capabilities), 69, &[message, "not permitted to"]);
+        }
+    });
+}
+
+#[test]
+fn an_address_in_use_is_named_with_its_flag() {
+    in_a_namespace(|| {
+        let _taken = TcpListener::bind("127.0.0.1:9465").expect("take the port");
+        let words = ["127.0.0.1:9465", "--listen", "in use"];
+        assert_ends(agent("in-use", &[]), 69, &words);
+        let mut other = Command::new(BINARY);
+        other.args(["agent", "--node-name", "n1", "--kubeconfig", &file("in-use", KUBECONFIG)]);
+        other.args(["--listen", "127.0.0.1:9467", "--api-listen", "127.0.0.1:9465"]);
+        assert_ends(other, 69, &["127.0.0.1:9465", "--api-listen", "in use"]);
+    });
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_named() {
+    let unknown = KUBECONFIG.replace("current-context: lab", "current-context: other");
+    let cases = [
+        ("bad-yaml", "clusters: [".to_owned(), "correct its YAML"),
+        ("no-context", unknown, "use-context"),
+        ("no-file", String::new(), "check the path"),
+    ];
+    for (test, content, remedy) in cases {
+        let path = file(test, &content);
+        if content.is_empty() {
+            fs::remove_file(&path).expect("remove the file again");
+        }
+        let mut command = Command::new(BINARY);
+        command.args(["agent", "--node-name", "n1", "--kubeconfig", &path]);
+        assert_ends(command, 69, &[&path, remedy]);
+        // `start` takes an inherited KUBECONFIG away; this one is part of the command line.
+        let wrapped = ["-c", "KUBECONFIG=\"$1\" exec \"$0\" agent --node-name n1", BINARY, &path];
+        let mut shell = Command::new("sh");
+        shell.args(wrapped);
+        assert_ends(shell, 69, &[&path, remedy]);
+    }
+}
+
+#[test]
+fn without_any_way_to_an_api_server_it_says_what_to_name() {
+    let mut command = Command::new(BINARY);
+    command.args(["agent", "--node-name", "n1"]);
+    assert_ends(command, 69, &["--kubeconfig", "KUBECONFIG"]);
+}
+
+#[test]
+fn a_recording_that_cannot_be_written_is_told_before_anything_runs() {
+    in_a_namespace(|| {
+        let path = folder("record").join("no-such-folder/n1.jsonl");
+        let path = path.to_string_lossy();
+        assert_ends(agent("record", &["--record", &path]), 69, &[&path]);
+    });
+}
+
+/// It must be alive, unready for a reason, and gone in time after SIGTERM. What it wrote.
+fn assert_alive_but_not_ready(test: &str) -> String {
+    let running = Running::start(&mut agent(test, &[]));
+    assert_eq!(get("/livez").0, 200);
+    let (code, reason) = get("/readyz");
+    assert_eq!(code, 503);
+    assert!(reason.contains("endpointslices"), "it says what it waits for: {reason}");
+    let (code, metrics) = get("/metrics");
+    assert_eq!(code, 200);
+    assert!(metrics.contains("rollrace_probe_attached"), "it captures meanwhile: {metrics}");
+    let pid = Pid::from_raw(i32::try_from(running.0.id()).expect("a process number"));
+    kill(pid, Signal::SIGTERM).expect("send SIGTERM");
+    let (code, told) = running.end(Duration::from_secs(5));
+    assert_eq!(code, Some(0), "{told}");
+    told
+}
+
+#[test]
+fn an_unreachable_api_server_leaves_it_alive_but_not_ready_until_sigterm_ends_it() {
+    in_a_namespace(|| {
+        let told = assert_alive_but_not_ready("unreachable");
+        assert!(told.contains("endpointslices") && told.contains("refused"), "{told}");
+    });
+}
+
+#[test]
+fn an_api_server_that_never_answers_does_not_hold_the_end_up() {
+    in_a_namespace(|| {
+        let _mute = TcpListener::bind("127.0.0.1:6443").expect("listen in the server's place");
+        assert_alive_but_not_ready("mute");
+    });
+}
