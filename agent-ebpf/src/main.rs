@@ -18,7 +18,8 @@ fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// `bpf_probe_read_kernel` is a GPL-only helper.
+/// `bpf_probe_read_kernel` is a GPL-only helper; the kernel takes this for GPL-compatible
+/// (`license_is_gpl_compatible`, `include/linux/license.h`).
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
-static LICENSE: [u8; 4] = *b"GPL\0";
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -35,7 +35,7 @@ pub struct Attempt {
     pub dnat: bool,
     /// The entry was confirmed: it will pin later SYNs of the tuple.
     pub confirmed: bool,
-    /// The SYN used an entry that was not new (`KERNEL.md`, "What makes a SYN stale").
+    /// The SYN used an entry that was not new (see "Stale" in ARCHITECTURE.md).
     pub stale: bool,
 }
 
