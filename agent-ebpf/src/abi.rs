@@ -17,28 +17,15 @@ impl Address {
     }
 
     /// From the 16 bytes of an IPv6 address.
-    pub const fn from_octets(octets: [u8; 16]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = octets;
-        Self([
-            u32::from_ne_bytes([a, b, c, d]),
-            u32::from_ne_bytes([e, f, g, h]),
-            u32::from_ne_bytes([i, j, k, l]),
-            u32::from_ne_bytes([m, n, o, p]),
-        ])
+    pub fn from_octets(octets: [u8; 16]) -> Self {
+        let (words, _) = octets.as_chunks::<4>();
+        Self(core::array::from_fn(|word| u32::from_ne_bytes(words[word])))
     }
 
     /// The 16 bytes of the IPv6 address.
-    pub const fn octets(self) -> [u8; 16] {
-        let [a, b, c, d] = [
-            self.0[0].to_ne_bytes(),
-            self.0[1].to_ne_bytes(),
-            self.0[2].to_ne_bytes(),
-            self.0[3].to_ne_bytes(),
-        ];
-        [
-            a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1],
-            d[2], d[3],
-        ]
+    pub fn octets(self) -> [u8; 16] {
+        let words = self.0.map(u32::to_ne_bytes);
+        core::array::from_fn(|byte| words[byte / 4][byte % 4])
     }
 }
 

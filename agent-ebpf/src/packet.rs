@@ -152,7 +152,7 @@ pub fn unreachable(message: &[u8; ICMP_HEADERS], v6: bool, about: &mut Tuple) ->
 /// Open (RFC 7413), the data that came with it.
 #[inline(always)]
 pub fn answers(ack: u32, isn: u32, payload: u16) -> bool {
-    ack.wrapping_sub(isn).wrapping_sub(1) <= payload as u32
+    ack.wrapping_sub(isn).wrapping_sub(1) <= u32::from(payload)
 }
 
 /// Two bytes at a constant place, as a number.

@@ -70,7 +70,8 @@ fn missing() -> Vec<&'static str> {
         packages.push("build-essential");
     }
     let core = Path::new("/usr/lib/rustlib/bpfel-unknown-none").exists();
-    if !(core && Path::new("/usr/bin/rustc").exists()) && !has_nightly() {
+    let debian = core && Path::new("/usr/bin/rustc").exists();
+    if !debian && !has_nightly() {
         packages.extend(["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"]);
     }
     if !has_linker() && !Path::new("/usr/lib/llvm-22/lib/libLLVM.so").exists() {

@@ -1,6 +1,6 @@
 //! The routes.
 
-use std::{future::Future, net::SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use axum::{
@@ -75,14 +75,12 @@ async fn ready(State(engine): State<Engine>) -> Response {
     }
 }
 
-fn json<T: Serialize + Send>(
+async fn json<T: Serialize>(
     engine: Engine,
-    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query + Send,
-) -> impl Future<Output = Response> + Send {
-    async move {
-        match ask(&engine, query).await {
-            Ok(answer) => Json(answer).into_response(),
-            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
-        }
+    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query,
+) -> Response {
+    match ask(&engine, query).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }

@@ -82,6 +82,7 @@ pub struct EndpointConditions {
 }
 
 /// One Service.
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the API object")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceFacts {
     /// Namespace.

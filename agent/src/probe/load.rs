@@ -45,7 +45,7 @@ impl Default for Options {
 
 /// The programs, attached.
 pub struct Probe {
-    ebpf: Ebpf,
+    pub(super) ebpf: Ebpf,
     events: AsyncFd<RingBuf<aya::maps::MapData>>,
     layout: Layout,
     /// Records that were no event of this ABI.
@@ -87,9 +87,11 @@ impl Probe {
         }
         for name in HOOKS {
             let program = program(&mut ebpf, name)?;
-            program.attach(name).map_err(|error| match not_found(&error) {
-                true => ProbeError::NoTracepoint { name },
-                false => refused_program(&format!("attach to the tracepoint {name}"), error),
+            program.attach(name).map_err(|error| {
+                if not_found(&error) {
+                    return ProbeError::NoTracepoint { name };
+                }
+                refused_program(&format!("attach to the tracepoint {name}"), error)
             })?;
         }
         let maps = Maps::take(&mut ebpf, timeout)?;
@@ -183,7 +185,7 @@ fn syn_sent_timeout() -> u64 {
     seconds.unwrap_or(120) * 1_000_000_000
 }
 
-fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut RawTracePoint, ProbeError> {
+pub(super) fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut RawTracePoint, ProbeError> {
     let program = ebpf
         .program_mut(name)
         .ok_or_else(|| load_error("find a program", anyhow::anyhow!("the object has no program {name}")))?;

@@ -134,7 +134,7 @@ impl Maps {
         let mut sweep = Sweep::default();
         let mut expired = Vec::new();
         let mut alive = HashSet::new();
-        for entry in self.attempts.iter() {
+        for entry in &self.attempts {
             // An entry that vanishes under the iteration was answered.
             let Ok((PodTuple(tuple), PodAttempt(attempt))) = entry else { continue };
             sweep.tracked += 1;
@@ -163,7 +163,7 @@ impl Maps {
                 let _ = self.attempts.remove(&key);
             }
         }
-        for entry in self.counters.iter() {
+        for entry in &self.counters {
             let Ok((PodSocket(original), values)) = entry else { continue };
             let sum = |of: fn(&Counters) -> u64| values.iter().map(|value| of(&value.0)).sum::<u64>();
             let counts = AttemptCounts {

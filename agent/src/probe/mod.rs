@@ -5,13 +5,16 @@
 //! - [`Probe`] (`load`): loads and attaches; names what is missing
 //! - `decode`: the only parser of ring-buffer bytes
 //! - `maps`: the watch set, the sweep of unanswered attempts, counts
+//! - `cost`: what the programs cost, beside empty ones; for the benchmark
 
+mod cost;
 mod decode;
 mod error;
 pub mod layout;
 mod load;
 mod maps;
 
+pub use cost::{Run, Runs};
 pub use decode::{DecodeError, decode};
 pub use error::ProbeError;
 pub use load::{HOOKS, Options, Probe};

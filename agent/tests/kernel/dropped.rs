@@ -181,7 +181,7 @@ fn an_answer_after_a_reported_drop_is_told() {
 fn a_syn_dropped_before_it_has_a_device_or_an_entry_belongs_to_its_sockets_namespace() {
     for ip in [Ip::V4, Ip::V6] {
         let mut node = Node::new();
-        let (other, _) = bare_node();
+        let (other, _outside) = bare_node();
         let service = ip.service();
         node.watcher.watch(&[Watch::Service(service)]);
         let restore = if ip == Ip::V4 { "iptables-restore" } else { "ip6tables-restore" };

@@ -17,49 +17,52 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
-use crate::cli::{BAD_USAGE, RunArgs};
 use crate::net::LabNumber;
 
 /// Exit code when something needed is not there, from sysexits.h.
 const UNAVAILABLE: u8 = 69;
 
-/// What a run needs and does not have.
-fn lacking(args: &RunArgs) -> Result<Option<String>> {
-    if !nix::unistd::geteuid().is_root() {
-        return Ok(Some(
-            "the lab makes network namespaces: run it as root, or with sudo".to_owned(),
-        ));
-    }
-    if args.no_agent {
-        return Ok(None);
-    }
-    let agent = args.agent_binary()?;
-    Ok((!agent.is_file()).then(|| {
-        format!(
-            "there is no agent at {}: build it (`cargo build -p rollrace`), give its path with --agent, or use --no-agent",
-            agent.display()
-        )
-    }))
+/// What the outside process has to know of a lab before it starts it.
+#[derive(Debug)]
+pub struct Outside<'a> {
+    /// Part of the out directory's name, when that is made here.
+    pub name: &'a str,
+    /// The out directory, when it was given.
+    pub out: Option<&'a Path>,
+    /// The agent's binary, unless the lab runs none.
+    pub agent: Option<PathBuf>,
 }
 
-/// Starts the lab inside new namespaces and waits for it.
-pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    if let Some(reason) = args.contradiction() {
-        eprintln!("rollrace-lab: {reason}");
-        return Ok(ExitCode::from(BAD_USAGE));
+impl Outside<'_> {
+    /// What the lab needs and does not have.
+    fn lacking(&self) -> Option<String> {
+        if !nix::unistd::geteuid().is_root() {
+            return Some(
+                "the lab makes network namespaces: run it as root, or with sudo".to_owned(),
+            );
+        }
+        let agent = self.agent.as_ref().filter(|agent| !agent.is_file())?;
+        Some(format!(
+            "there is no agent at {}: build it (`cargo build -p rollrace`), give its path with --agent, or use --no-agent",
+            agent.display()
+        ))
     }
-    if let Some(lacking) = lacking(args)? {
+}
+
+/// Starts the lab inside new namespaces, with this process's own arguments, and waits for it.
+pub fn run(outside: &Outside<'_>) -> Result<ExitCode> {
+    if let Some(lacking) = outside.lacking() {
         eprintln!("rollrace-lab: {lacking}");
         return Ok(ExitCode::from(UNAVAILABLE));
     }
-    let out = match &args.out {
-        Some(out) => out.clone(),
-        None => fresh_out_dir(args.setup.name())?,
+    let out = match outside.out {
+        Some(out) => out.to_owned(),
+        None => fresh_out_dir(outside.name)?,
     };
     let number = LabNumber::take()?;
     // The write end stays here, open as long as this process lives.
     let (lifeline, _held) = std::io::pipe().context("make the lifeline pipe")?;
-    let status = first_process(args, &out, number.number)?
+    let status = first_process(outside.out.is_some(), &out, number.number)?
         .stdin(lifeline)
         .status()
         .context("start the lab's first process")?;
@@ -71,7 +74,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 /// The command that runs the lab as PID 1 of a new pid namespace. The next child of this process
 /// is that PID 1, so a process can do this once only.
-fn first_process(args: &RunArgs, out: &Path, number: u8) -> Result<Command> {
+fn first_process(out_given: bool, out: &Path, number: u8) -> Result<Command> {
     fs::create_dir_all(out).with_context(|| format!("create the directory {}", out.display()))?;
     let out = fs::canonicalize(out)
         .with_context(|| format!("resolve the directory {}", out.display()))?;
@@ -81,7 +84,7 @@ fn first_process(args: &RunArgs, out: &Path, number: u8) -> Result<Command> {
         .arg("--inside")
         .arg("--lab-number")
         .arg(number.to_string());
-    if args.out.is_none() {
+    if !out_given {
         command.arg("--out").arg(&out);
     }
     unshare(CloneFlags::CLONE_NEWPID)

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Run(args) if args.inside => run::inside(&args),
-        Command::Run(args) => isolate::run(&args),
+        Command::Run(args) => run::outside(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Server(args) => app::server::run(&args),
         Command::Client(args) => app::client::run(&args),

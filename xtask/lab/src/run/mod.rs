@@ -24,9 +24,19 @@ use self::fresh_syns::FreshSynListener;
 use self::progress::Progress;
 use self::workload::{RolloutTruth, Workload};
 use crate::agent::{Agent, AgentReport};
-use crate::cli::RunArgs;
+use crate::cli::{BAD_USAGE, RunArgs};
 use crate::isolate;
 use crate::net::AddressPlan;
+
+/// Checks the options, and starts the lab in namespaces of its own.
+pub fn outside(args: &RunArgs) -> Result<ExitCode> {
+    if let Some(reason) = args.contradiction() {
+        eprintln!("rollrace-lab: {reason}");
+        return Ok(ExitCode::from(BAD_USAGE));
+    }
+    let agent = if args.no_agent { None } else { Some(args.agent_binary()?) };
+    isolate::run(&isolate::Outside { name: args.setup.name(), out: args.out.as_deref(), agent })
+}
 
 /// Runs the lab as the first process of its own namespaces.
 pub fn inside(args: &RunArgs) -> Result<ExitCode> {
