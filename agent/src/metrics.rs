@@ -10,7 +10,7 @@ use prometheus::{
 use crate::{
     cluster::{ClusterSnapshot, WatchState},
     engine::{FailureLabels, State, seconds},
-    model::{Cause, Class, Failure, Phase, Rollout, RolloutId, WorkloadKey},
+    model::{Cause, Class, Failure, Mono, Phase, Rollout, RolloutId, WorkloadKey},
 };
 
 /// The most series of one family whose labels come from the cluster.
@@ -19,6 +19,8 @@ const SERIES_CAP: usize = 5_000;
 const OTHER: &str = "_other";
 /// The most rollouts with gauges of their own.
 const ROLLOUT_CAP: usize = 200;
+/// How long after an endpoint left its fresh SYNs are still counted.
+const CONVERGENCE_GROWS_NANOS: u64 = 120 * 1_000_000_000;
 /// How long after a rollout's last failure or completion its gauges stay.
 const ROLLOUT_STAYS_NANOS: u64 = 3_600 * 1_000_000_000;
 
@@ -256,13 +258,14 @@ impl Metrics {
             })
             .take(ROLLOUT_CAP)
             .collect();
+        self.converged.retain(|(id, _)| state.rollouts().get(id).is_some());
         self.rollout_failures.reset();
         self.rollout_convergence.reset();
         self.rollout_start.reset();
         self.rollout_complete.reset();
         for rollout in rollouts {
             self.zeros_of(state, &rollout.workload);
-            self.convergence_of(rollout);
+            self.convergence_of(rollout, now);
             let revision = rollout.to.revision.map_or_else(|| rollout.to.hash.to_string(), |number| number.to_string());
             let key = &rollout.workload;
             let labels: [&str; 4] = [&key.namespace, &key.kind, &key.name, &revision];
@@ -318,11 +321,12 @@ impl Metrics {
         }
     }
 
-    /// A convergence enters the histogram once it can grow no more: two minutes after the departure
-    /// nobody looks at the endpoint's fresh SYNs any longer.
-    fn convergence_of(&mut self, rollout: &Rollout) {
-        let Some(gone) = rollout.last_old_pod_gone else { return };
-        let _ = gone;
+    /// A convergence enters the histogram once it can grow no more: two minutes after the last old
+    /// pod was gone nobody looks at its fresh SYNs any longer.
+    fn convergence_of(&mut self, rollout: &Rollout, now: Mono) {
+        if rollout.last_old_pod_gone.is_none_or(|gone| now.since(gone) < CONVERGENCE_GROWS_NANOS) {
+            return;
+        }
         for known in &rollout.convergence {
             if let Some(nanos) = known.nanos
                 && self.converged.insert((rollout.id.clone(), known.endpoint))

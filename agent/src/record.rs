@@ -17,6 +17,12 @@ use crate::engine::{Config, Input};
 /// Version of the format.
 pub const VERSION: u32 = 1;
 
+/// What every version's header has.
+#[derive(Deserialize)]
+struct AnyHeader {
+    rollrace_recording: u32,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Header {
     rollrace_recording: u32,
@@ -118,17 +124,20 @@ impl Recording {
     /// If it cannot be read, is none, or of another version.
     pub fn read(path: &Path) -> Result<Self, RecordError> {
         let failed = |source| RecordError::File { what: "read", path: path.to_owned(), source };
-        let mut lines = BufReader::new(File::open(path).map_err(failed)?).lines();
+        // Bytes, not text: a line may be cut off within a character.
+        let mut lines = BufReader::new(File::open(path).map_err(failed)?).split(b'\n');
         let first = lines.next().transpose().map_err(failed)?.unwrap_or_default();
-        let header: Header = serde_json::from_str(&first)
-            .map_err(|_| RecordError::NotARecording { path: path.to_owned() })?;
-        if header.rollrace_recording != VERSION {
-            return Err(RecordError::Version { path: path.to_owned(), found: header.rollrace_recording });
+        let no_header = |_| RecordError::NotARecording { path: path.to_owned() };
+        let AnyHeader { rollrace_recording: found } =
+            serde_json::from_slice(&first).map_err(no_header)?;
+        if found != VERSION {
+            return Err(RecordError::Version { path: path.to_owned(), found });
         }
+        let header: Header = serde_json::from_slice(&first).map_err(no_header)?;
         let mut recording = Self { config: header.config, inputs: Vec::new(), cut_off_at: None };
         for (number, line) in lines.enumerate() {
             let line = line.map_err(failed)?;
-            if let Ok(input) = serde_json::from_str(&line) {
+            if let Ok(input) = serde_json::from_slice(&line) {
                 recording.inputs.push(input);
             } else {
                 recording.cut_off_at = Some(number + 2);

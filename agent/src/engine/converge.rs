@@ -8,69 +8,60 @@ use crate::model::{Convergence, Mono, RolloutId};
 /// Resolution of the API's times.
 const SECOND: u64 = 1_000_000_000;
 
+/// The most endpoints of one rollout whose convergence is kept.
+const MAX_ENDPOINTS: usize = 1_000;
+
 /// Takes the kernel's counts for one backend.
 pub(super) fn fresh(state: &mut State, fresh: &FreshSyns) {
-    let uid = {
-        let Some(life) = state.endpoints.at(fresh.endpoint).last() else { return };
-        // A count that is older than this lifetime belongs to the address's earlier owner.
-        let Some(pod) = &life.pod else { return };
-        pod.uid.clone()
+    // Addresses are reused: the counts are of whose time the last SYN fell into.
+    let lives = state.endpoints.at(fresh.endpoint);
+    let life = lives.iter().rev().find(|life| life.first_seen <= fresh.last).or(lives.first());
+    let Some(uid) = life.and_then(|life| life.pod.as_ref()).map(|pod| pod.uid.clone()) else {
+        return;
     };
-    if let Some(life) = state.endpoints.find_mut(fresh.endpoint, &uid)
-        && let Some(first) = fresh.first_answer
-    {
-        life.first_answer = Some(life.first_answer.map_or(first, |known| known.min(first)));
-    }
+    state.endpoints.answered(fresh.endpoint, &uid, fresh.first_answer);
     update(state, fresh.endpoint, &uid, Some(fresh));
 }
 
 /// An endpoint left: its convergence is measured from now on.
 pub(super) fn endpoint_left(state: &mut State, endpoint: SocketAddr) {
-    let Some(uid) = state
-        .endpoints
-        .at(endpoint)
-        .last()
-        .and_then(|life| life.pod.as_ref())
-        .map(|pod| pod.uid.clone())
-    else {
-        return;
-    };
-    update(state, endpoint, &uid, None);
+    let now = state.now;
+    let lives = state.endpoints.at(endpoint).iter().rev();
+    let left = lives.filter(|life| life.left == Some(now)).filter_map(|life| life.pod.as_ref());
+    let uids: Vec<Arc<str>> = left.map(|pod| pod.uid.clone()).collect();
+    for uid in uids {
+        update(state, endpoint, &uid, None);
+    }
 }
 
 /// A pod's deletion became known, or better known.
 pub(super) fn pod_changed(state: &mut State, uid: &str) {
-    let Some(pod) = state.owners.pod_by_uid(uid).filter(|pod| pod.deleted_at.is_some()) else { return };
-    let endpoints: Vec<SocketAddr> = pod
-        .facts
-        .ips
-        .iter()
-        .flat_map(|ip| state.endpoints.on(*ip))
-        .filter(|life| life.is_pod(uid))
-        .map(|life| life.endpoint)
-        .collect();
+    if state.owners.pod_by_uid(uid).is_none_or(|pod| pod.deleted_at.is_none()) {
+        return;
+    }
+    let lives = state.endpoints.of_pod(uid);
+    let endpoints: Vec<SocketAddr> = lives.map(|life| life.endpoint).collect();
     for endpoint in endpoints {
         update(state, endpoint, uid, None);
     }
 }
 
 fn update(state: &mut State, endpoint: SocketAddr, uid: &str, fresh: Option<&FreshSyns>) {
-    let Some((id, convergence)) = measure(state, endpoint, uid, fresh) else { return };
+    let Some((id, deletion, mut measured)) = measure(state, endpoint, uid, fresh) else { return };
     let Some(rollout) = state.rollouts.get_mut(&id) else { return };
-    let known = rollout
-        .convergence
-        .iter_mut()
-        .find(|known| known.endpoint == endpoint && known.pod == convergence.pod);
-    match known {
+    let same = |known: &&mut Convergence| known.endpoint == endpoint && known.pod == measured.pod;
+    let is_full = rollout.convergence.len() >= MAX_ENDPOINTS;
+    match rollout.convergence.iter_mut().find(same) {
         Some(known) => {
-            let (last, nanos, count) = (known.last_fresh_syn, known.nanos, known.fresh_syns_after);
-            *known = convergence;
-            if known.last_fresh_syn.is_none() {
-                (known.last_fresh_syn, known.nanos) = (last, nanos);
-            }
-            known.fresh_syns_after = known.fresh_syns_after.max(count);
+            // The deletion may be better known than when the last SYN was.
+            let last = measured.last_fresh_syn.max(known.last_fresh_syn);
+            measured.last_fresh_syn = last.filter(|last| *last > deletion);
+            measured.nanos = measured.last_fresh_syn.map(|last| last.since(deletion));
+            measured.fresh_syns_after = measured.fresh_syns_after.max(known.fresh_syns_after);
+            *known = measured;
         }
-        None => rollout.convergence.push(convergence),
+        None if is_full => {}
+        None => rollout.convergence.push(measured),
     }
 }
 
@@ -79,40 +70,36 @@ fn measure(
     endpoint: SocketAddr,
     uid: &str,
     fresh: Option<&FreshSyns>,
-) -> Option<(RolloutId, Convergence)> {
+) -> Option<(RolloutId, Mono, Convergence)> {
     let life = state.endpoints.at(endpoint).iter().rev().find(|life| life.is_pod(uid))?;
     let left = life.left?;
     let pod = state.owners.pod_by_uid(uid)?;
     let deleted = pod.deleted_at?;
     let place = state.owners.place(uid)?;
-    let rollout = state
-        .rollouts
-        .of(&place.workload.uid)
-        .rev()
-        .find(|rollout| rollout.started <= left.plus(SECOND))
-        .filter(|rollout| rollout.to.hash != place.hash)?;
+    let rollout = state.rollouts.in_force(&place.workload.uid, left);
+    let rollout = rollout.filter(|rollout| rollout.to.hash != place.hash)?;
     // Falling back to terminating endpoints is by design, and so is publishing them.
     let excluded = life.services.iter().any(|service| {
         let name = (life.namespace.clone(), service.clone());
         state.endpoints.service_facts(&name).is_some_and(|facts| facts.publish_not_ready)
             || state.endpoints.ready_of(&name) == 0
     });
-    let deletion = state.clock.mono(deleted);
+    // Without a deletion time that can be believed it is not measured: this agent's own sighting is
+    // as late as its watch.
+    let deletion = pod.deletion(life.terminating, life.left_after.unwrap_or(left))?;
     let seen = life.terminating.into_iter().chain(pod.deletion_seen).min();
     let precision = seen.map_or(SECOND, |seen| seen.since(deletion).min(SECOND));
     let after = fresh.filter(|fresh| !excluded && fresh.last > deletion);
-    Some((
-        rollout.id.clone(),
-        Convergence {
-            endpoint,
-            pod: Arc::clone(&pod.facts.name),
-            deleted,
-            precision_nanos: precision,
-            last_fresh_syn: after.map(|fresh| fresh.last),
-            nanos: after.map(|fresh| fresh.last.since(deletion)),
-            fresh_syns_after: after.map_or(0, |fresh| count_after(fresh, deletion.plus(precision))),
-        },
-    ))
+    let measured = Convergence {
+        endpoint,
+        pod: Arc::clone(&pod.facts.name),
+        deleted,
+        precision_nanos: precision,
+        last_fresh_syn: after.map(|fresh| fresh.last),
+        nanos: after.map(|fresh| fresh.last.since(deletion)),
+        fresh_syns_after: after.map_or(0, |fresh| count_after(fresh, deletion.plus(precision))),
+    };
+    Some((rollout.id.clone(), deletion, measured))
 }
 
 /// Fresh SYNs that certainly came after a point in time: those of later seconds, and the last one.

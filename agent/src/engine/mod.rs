@@ -2,17 +2,35 @@
 //!
 //! `step` is the only way in. Whatever is fed to it can be recorded, and fed again later gives the
 //! same outputs to the byte.
+//!
+//! # Layout
+//! - `input`: everything that can happen
+//! - `state`: what is remembered; `report`: what is told of it
+//! - `step`: one input, one step
+//! - `cluster`: what the API server said
+//! - `local`: which addresses are this node's pods
+//! - `ask`: what the API server is asked, and whom it is asked to follow
+//! - `dialled`: which Services this node's clients dial, and how often
+//! - `verdicts`: failures held until they can be decided
+//! - `converge`: how long after its deletion a pod was still chosen
 
+mod ask;
+mod cluster;
 mod converge;
+mod dialled;
 mod input;
+mod local;
 mod report;
 mod state;
 mod step;
+#[cfg(test)]
+mod tests;
+mod verdicts;
 
 pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Request, What};
 pub use report::{
-    ConvergenceReport, FailureReport, RevisionReport, RolloutReport, TransportAddress, WorkloadName,
-    seconds,
+    ConvergenceReport, FailureReport, RevisionReport, RolloutReport, TransportAddress,
+    WorkloadName, seconds,
 };
 pub use state::{Config, FailureLabels, Outputs, State, Watch};
 pub use step::step;

@@ -8,12 +8,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{AttemptCounts, Request};
+use super::{
+    AttemptCounts, Request,
+    ask::{Asked, Followed, MAX_ASKED},
+    verdicts::Held,
+};
 use crate::{
     attempts::{Attempts, Failed},
     endpoints::{Endpoints, Name},
     model::{Cause, Class, Clock, Failure, Mono, Phase, Wall, WorkloadKey},
-    owners::Owners,
+    owners::{Owners, remembered::Remembered},
     rollouts::Rollouts,
 };
 
@@ -81,13 +85,6 @@ pub struct FailureLabels {
     pub phase: Phase,
 }
 
-/// A failure that waits for its verdict.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub failed: Failed,
-    pub service: Option<Name>,
-}
-
 /// The state.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -95,7 +92,7 @@ pub struct State {
     pub(super) clock: Clock,
     pub(super) now: Mono,
     pub(super) synced: bool,
-    /// When the watches were last out of step; evidence is waited for from then on.
+    /// When that last changed; evidence is waited for from then on.
     pub(super) unsynced: Mono,
     pub(super) endpoints: Endpoints,
     pub(super) owners: Owners,
@@ -103,14 +100,18 @@ pub struct State {
     pub(super) attempts: Attempts,
     pub(super) held: Vec<Held>,
     pub(super) failures: VecDeque<Failure>,
-    pub(super) totals: BTreeMap<FailureLabels, u64>,
+    /// Failures without a DNAT of clients that are not known to be this node's.
+    pub(super) unclaimed: VecDeque<Failed>,
     pub(super) counts: BTreeMap<SocketAddr, AttemptCounts>,
-    pub(super) local: BTreeSet<IpAddr>,
+    /// Services that this node's clients have dialled.
+    pub(super) dialled: BTreeSet<Name>,
+    /// Addresses of this node's pods, with the pod's UID.
+    pub(super) local: BTreeMap<IpAddr, Arc<str>>,
     pub(super) node_addresses: BTreeSet<IpAddr>,
-    /// Pods asked about, with the version from which to follow their workload.
-    pub(super) asked: BTreeMap<Arc<str>, Arc<str>>,
-    /// Workloads followed, with the time since when.
-    pub(super) followed: BTreeMap<Arc<str>, Mono>,
+    /// Pods asked about, by UID.
+    pub(super) asked: Remembered<Asked>,
+    /// Workloads followed, by UID.
+    pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) lost: u64,
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
@@ -130,17 +131,18 @@ impl State {
             now: Mono(0),
             synced: false,
             unsynced: Mono(0),
-            endpoints: Endpoints::default(),
+            endpoints: Endpoints::out_of_step(),
             owners: Owners::default(),
             rollouts: Rollouts::default(),
             attempts: Attempts::default(),
             held: Vec::new(),
             failures: VecDeque::new(),
-            totals: BTreeMap::new(),
+            unclaimed: VecDeque::new(),
             counts: BTreeMap::new(),
-            local: BTreeSet::new(),
+            dialled: BTreeSet::new(),
+            local: BTreeMap::new(),
             node_addresses: BTreeSet::new(),
-            asked: BTreeMap::new(),
+            asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             lost: 0,
             cancelled: 0,
@@ -154,11 +156,6 @@ impl State {
     /// Decided failures, oldest first.
     pub fn failures(&self) -> impl DoubleEndedIterator<Item = &Failure> {
         self.failures.iter()
-    }
-
-    /// Failures by label since the start.
-    pub fn totals(&self) -> &BTreeMap<FailureLabels, u64> {
-        &self.totals
     }
 
     /// Counts by dialled address.
@@ -223,12 +220,11 @@ impl State {
 
     /// Services that a workload's pods were seen behind.
     pub fn services_of(&self, workload: &WorkloadKey) -> BTreeSet<Arc<str>> {
-        let lives = self.endpoints.all().filter(|life| {
-            life.namespace == workload.namespace
-                && life.pod.as_ref().is_some_and(|pod| {
-                    self.owners.place(&pod.uid).is_some_and(|place| place.workload.uid == workload.uid)
-                })
-        });
+        let lives = self
+            .owners
+            .pods_of(&workload.uid)
+            .flat_map(|pod| self.endpoints.of_pod(&pod.facts.uid))
+            .filter(|life| life.namespace == workload.namespace);
         lives.flat_map(|life| life.services.iter().cloned()).collect()
     }
 
@@ -240,12 +236,36 @@ impl State {
     /// Backends whose fresh SYNs matter now: they left in the last two minutes, or a failure on
     /// them waits for its verdict.
     pub fn fresh_wanted(&self) -> BTreeSet<SocketAddr> {
-        let horizon = self.now.0.saturating_sub(120_000_000_000);
-        let left = self
-            .endpoints
-            .all()
-            .filter(|life| life.left.is_some_and(|left| left.0 >= horizon))
-            .map(|life| life.endpoint);
-        left.chain(self.held.iter().filter_map(|held| held.failed.attempt.backend)).collect()
+        let held = self.held.iter().filter_map(Held::backend);
+        self.endpoints.left_recently(self.now).chain(held).collect()
+    }
+
+    /// Whether a client with this address lives on this node.
+    pub(super) fn is_local(&self, client: IpAddr) -> bool {
+        self.local.contains_key(&client) || self.node_addresses.contains(&client)
+    }
+
+    /// How much is remembered, by what it is.
+    pub fn sizes(&self) -> BTreeMap<&'static str, usize> {
+        let (serving, leaving, gone) = self.endpoints.counts();
+        let [pods, looked_up, replica_sets, workloads] = self.owners.sizes();
+        BTreeMap::from([
+            ("lifetimes_present", serving + leaving),
+            ("lifetimes_gone", gone),
+            ("pods", pods),
+            ("looked_up", looked_up),
+            ("replica_sets", replica_sets),
+            ("workloads", workloads),
+            ("rollouts", self.rollouts.all().count()),
+            ("attempts_pending", self.attempts.len()),
+            ("attempts_decided", self.attempts.decided()),
+            ("failures_held", self.held.len()),
+            ("failures_unclaimed", self.unclaimed.len()),
+            ("failures", self.failures.len()),
+            ("counts", self.counts.len()),
+            ("asked", self.asked.len()),
+            ("followed", self.followed.len()),
+            ("delays", self.delays.len()),
+        ])
     }
 }

@@ -9,7 +9,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::cli::DemoArgs;
 use crate::isolate::fresh_out_dir;
-use crate::run::{Summary, counts_text};
+use crate::run::{Summary, counts_text, not_compared_text};
 use crate::setup::Setup;
 
 /// Runs both setups, each in a lab of its own.
@@ -97,7 +97,7 @@ fn table(rows: &[(Setup, bool, Summary)]) -> Table {
                 figure(summary.convergence_ms.max),
                 figure(summary.true_convergence_ms.max)
             ),
-            counts_text(&summary.not_compared),
+            not_compared_text(&summary.not_compared),
         ]);
     }
     table
@@ -120,13 +120,20 @@ fn verdict(setup: Setup, agrees: bool, summary: &Summary) -> String {
     let failed: u64 = summary.truth.values().sum();
     let name = setup.name();
     if !agrees {
-        return format!(
-            "{name}: the two sides DISAGREE: missed {}, extra {}, misattributed {}, reported twice {}",
+        let differ = format!(
+            "{name}: missed {}, extra {}, misattributed {}, reported twice {}",
             counts_text(&summary.missed),
             counts_text(&summary.extra),
             summary.misattributed,
             summary.doubles
         );
+        let more: String = summary
+            .bars_missed
+            .iter()
+            .chain(&summary.doubts)
+            .map(|words| format!("\n  {words}"))
+            .collect();
+        return format!("{differ}: NOT as it should be{more}");
     }
     match failed {
         0 => format!("{name}: the rollout broke no new connection, and the agents reported none"),

@@ -1,5 +1,6 @@
 //! The rollrace agents of a lab, one real process a node, and what they report.
 
+mod exposure;
 pub mod report;
 mod usage;
 
@@ -15,6 +16,8 @@ use serde::de::DeserializeOwned;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 
+pub use self::exposure::Exposure;
+use self::exposure::MetricsWatch;
 use self::report::{Failures, Rollouts, Status};
 pub use self::usage::Usage;
 use crate::net::{HttpAnswer, Namespace, NodeAddresses, http_get};
@@ -41,6 +44,7 @@ pub struct Agent {
     child: Child,
     log: PathBuf,
     at_ready: Option<Usage>,
+    exposures: Option<MetricsWatch>,
 }
 
 /// Everything that an agent says at the end of a run.
@@ -54,6 +58,8 @@ pub struct AgentReport {
     pub failures: Failures,
     /// The rollouts it has seen.
     pub rollouts: Rollouts,
+    /// When its failures became visible on `/metrics`; empty unless that was watched.
+    pub exposures: Vec<Exposure>,
     /// What it used up to when it was ready.
     pub usage_at_ready: Option<Usage>,
     /// What it used up to the end.
@@ -95,7 +101,7 @@ impl Agent {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("start the agent {program}: give its path with --agent"))?;
-        Ok(Self { node: name.clone(), address, api, child, log, at_ready: None })
+        Ok(Self { node: name.clone(), address, api, child, log, at_ready: None, exposures: None })
     }
 
     /// Waits for `/readyz`.
@@ -123,6 +129,11 @@ impl Agent {
         )
     }
 
+    /// Notes from now on when failures become visible on `/metrics`.
+    pub fn watch_metrics(&mut self) {
+        self.exposures = Some(MetricsWatch::start(self.address));
+    }
+
     /// Waits until nothing is pending or undecided; false when that takes too long.
     pub async fn settled(&self) -> Result<bool> {
         let deadline = Instant::now() + SETTLED_WITHIN;
@@ -137,7 +148,14 @@ impl Agent {
     }
 
     /// Reads everything the agent has to say, and keeps the raw answers in the out directory.
-    pub async fn report(&self, out: &Path) -> Result<AgentReport> {
+    pub async fn report(&mut self, out: &Path) -> Result<AgentReport> {
+        let exposures = match self.exposures.take() {
+            Some(watch) => watch
+                .stop()
+                .await
+                .with_context(|| format!("watch /metrics of the agent of {}", self.node))?,
+            None => Vec::new(),
+        };
         let (status, status_text) = self.get("/api/v1/status").await?;
         let (failures, failures_text) = self.get("/api/v1/failures").await?;
         let (rollouts, rollouts_text) = self.get("/api/v1/rollouts").await?;
@@ -156,12 +174,14 @@ impl Agent {
             status,
             failures,
             rollouts,
+            exposures,
             usage_at_ready: self.at_ready,
             usage_at_end: self.usage()?,
         })
     }
 
-    fn usage(&self) -> Result<Usage> {
+    /// What the process uses now.
+    pub fn usage(&self) -> Result<Usage> {
         let id = self.child.id().with_context(|| format!("the agent of {} is gone", self.node))?;
         Usage::of(id).with_context(|| format!("read what the agent of {} uses", self.node))
     }

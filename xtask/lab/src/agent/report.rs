@@ -61,6 +61,9 @@ pub struct Failure {
     pub isn: Option<u32>,
     /// Its first SYN.
     pub first_syn: Timestamp,
+    /// When the outcome was known.
+    #[serde(default)]
+    pub ended: Option<Timestamp>,
     /// When the verdict was reached.
     #[serde(default)]
     pub decided: Option<Timestamp>,

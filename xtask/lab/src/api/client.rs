@@ -14,10 +14,7 @@ pub fn client(server_url: &str, user: &str) -> anyhow::Result<kube::Client> {
     // The callers try again themselves, by their own rules; the client would hide a 503 or 504 for
     // minutes.
     config.default_retry = false;
-    config.auth_info = AuthInfo {
-        token: Some(user.to_owned().into()),
-        ..AuthInfo::default()
-    };
+    config.auth_info = AuthInfo { token: Some(user.to_owned().into()), ..AuthInfo::default() };
     kube::Client::try_from(config)
         .with_context(|| format!("cannot make a Kubernetes client for {user} at {server_url}"))
 }

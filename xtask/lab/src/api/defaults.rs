@@ -49,10 +49,7 @@ pub fn fill(resource: &Resource, object: &mut Value, state: &State) -> Result<()
                     json!({ "partition": 0 }),
                 );
             }
-            default_object(
-                &mut object["status"],
-                json!({ "replicas": 0, "availableReplicas": 0 }),
-            );
+            default_object(&mut object["status"], json!({ "replicas": 0, "availableReplicas": 0 }));
             template(object);
         }
         "daemonsets" => {
@@ -94,24 +91,15 @@ fn default_object(object: &mut Value, fields: Value) {
 
 /// A percentage stays text, a number becomes one.
 fn int_or_percent(text: &str) -> Value {
-    text.parse::<i64>()
-        .map_or_else(|_| text.into(), Value::from)
+    text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
 }
 
 fn strategy(strategy: &mut Value, max_surge: &str, max_unavailable: &str) {
     default(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
         default(strategy, "rollingUpdate", Map::new());
-        default(
-            &mut strategy["rollingUpdate"],
-            "maxSurge",
-            int_or_percent(max_surge),
-        );
-        default(
-            &mut strategy["rollingUpdate"],
-            "maxUnavailable",
-            int_or_percent(max_unavailable),
-        );
+        default(&mut strategy["rollingUpdate"], "maxSurge", int_or_percent(max_surge));
+        default(&mut strategy["rollingUpdate"], "maxUnavailable", int_or_percent(max_unavailable));
     }
 }
 
@@ -136,12 +124,7 @@ fn pod_spec(spec: &mut Value) {
                 "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
             }),
         );
-        for port in container
-            .get_mut("ports")
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
+        for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
             default(port, "protocol", "TCP");
             if host_network {
                 let container_port = port["containerPort"].clone();
@@ -191,24 +174,17 @@ fn service(resource: &Resource, object: &mut Value, state: &State) -> Result<(),
 /// allocated.
 fn cluster_ips(resource: &Resource, spec: &mut Value, state: &State) -> Result<(), Failure> {
     let mut addresses: Vec<String> = match (&spec["clusterIPs"], &spec["clusterIP"]) {
-        (Value::Array(list), _) if !list.is_empty() => list
-            .iter()
-            .filter_map(|v| v.as_str().map(str::to_owned))
-            .collect(),
+        (Value::Array(list), _) if !list.is_empty() => {
+            list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+        }
         (_, Value::String(one)) if !one.is_empty() => vec![one.clone()],
         _ => Vec::new(),
     };
     let headless = addresses.first().is_some_and(|first| first == "None");
     if spec["ipFamilies"].as_array().is_none_or(Vec::is_empty) {
-        let families: Vec<&str> = addresses
-            .iter()
-            .map(|a| if a.contains(':') { "IPv6" } else { "IPv4" })
-            .collect();
-        spec["ipFamilies"] = if families.is_empty() {
-            json!(["IPv4"])
-        } else {
-            json!(families)
-        };
+        let families: Vec<&str> =
+            addresses.iter().map(|a| if a.contains(':') { "IPv6" } else { "IPv4" }).collect();
+        spec["ipFamilies"] = if families.is_empty() { json!(["IPv4"]) } else { json!(families) };
     }
     if !headless {
         let families = spec["ipFamilies"].as_array().cloned().unwrap_or_default();
@@ -231,10 +207,7 @@ fn allocate(resource: &Resource, v6: bool, state: &State) -> Result<IpAddr, Fail
     let taken: BTreeSet<String> = state
         .list(services, None)
         .flat_map(|(_, service)| {
-            service["spec"]["clusterIPs"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default()
+            service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default()
         })
         .filter_map(|address| address.as_str().map(str::to_owned))
         .collect();
@@ -248,10 +221,6 @@ fn allocate(resource: &Resource, v6: bool, state: &State) -> Result<IpAddr, Fail
         })
         .find(|address| !taken.contains(&address.to_string()))
         .ok_or_else(|| {
-            Failure::invalid(
-                resource,
-                "",
-                "spec.clusterIPs: no free address in the service range",
-            )
+            Failure::invalid(resource, "", "spec.clusterIPs: no free address in the service range")
         })
 }

@@ -70,10 +70,7 @@ pub fn delete(
     now: Timestamp,
 ) -> Result<Deleted, Failure> {
     let current = state.get(resource, namespace, name)?;
-    for (wanted, field) in [
-        (&options.uid, "uid"),
-        (&options.resource_version, "resourceVersion"),
-    ] {
+    for (wanted, field) in [(&options.uid, "uid"), (&options.resource_version, "resourceVersion")] {
         if wanted.is_some() && wanted.as_deref() != object::meta(&current, field) {
             return Err(Failure::precondition(
                 resource,
@@ -84,14 +81,7 @@ pub fn delete(
     }
     let key = Key::new(resource, namespace, name);
     if resource.plural == "pods" {
-        return Ok(delete_pod(
-            state,
-            &key,
-            &current,
-            options.grace_seconds,
-            user,
-            now,
-        ));
+        return Ok(delete_pod(state, &key, &current, options.grace_seconds, user, now));
     }
     let last = state.remove(&key).unwrap_or(current);
     if !options.orphan
@@ -147,10 +137,7 @@ fn delete_pod(
             grace_seconds: grace,
         });
     } else if asked.is_none()
-        || grace
-            >= current["metadata"]["deletionGracePeriodSeconds"]
-                .as_i64()
-                .unwrap_or(0)
+        || grace >= current["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0)
     {
         // Only a shorter grace changes anything; a pod whose grace is over is being removed
         // already.
@@ -158,9 +145,7 @@ fn delete_pod(
     }
     let mut next = Value::clone(current);
     let generation = next["metadata"]["generation"].as_i64().unwrap_or(0);
-    let deadline = now
-        .saturating_add(SignedDuration::from_secs(grace))
-        .unwrap_or(now);
+    let deadline = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
     let metadata = object::meta_mut(&mut next);
     metadata.insert("deletionTimestamp".into(), object::time(deadline).into());
     metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
@@ -177,31 +162,19 @@ fn delete_pod(
 /// The grace that counts: none for a pod without a node or whose containers have ended.
 fn grace_seconds(pod: &Value, asked: Option<i64>) -> i64 {
     let unscheduled = pod["spec"]["nodeName"].as_str().unwrap_or("").is_empty();
-    let ended = matches!(
-        pod["status"]["phase"].as_str(),
-        Some("Succeeded" | "Failed")
-    );
+    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if unscheduled || ended {
         return 0;
     }
     // 30 s: the API's default of terminationGracePeriodSeconds.
-    asked
-        .or(pod["spec"]["terminationGracePeriodSeconds"].as_i64())
-        .unwrap_or(30)
-        .max(0)
+    asked.or(pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30).max(0)
 }
 
 /// Removes an object whose owners are all gone already, as the collector does with one that a
 /// controller made too late.
 pub fn collect_orphan(state: &mut State, key: &Key, object: &Value, now: Timestamp) {
-    let owners = object["metadata"]["ownerReferences"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
-    if !owners.is_empty()
-        && owners
-            .iter()
-            .all(|owner| is_absent(state, &key.namespace, owner))
-    {
+    let owners = object["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+    if !owners.is_empty() && owners.iter().all(|owner| is_absent(state, &key.namespace, owner)) {
         collect(state, key, now);
     }
 }
@@ -209,9 +182,8 @@ pub fn collect_orphan(state: &mut State, key: &Key, object: &Value, now: Timesta
 /// Whether an owner is surely not there; one of a kind that is not served may be.
 fn is_absent(state: &State, namespace: &str, owner: &Value) -> bool {
     let text = |field: &str| owner[field].as_str().unwrap_or_default();
-    let Some(resource) = RESOURCES
-        .iter()
-        .find(|r| r.kind == text("kind") && r.api_version() == text("apiVersion"))
+    let Some(resource) =
+        RESOURCES.iter().find(|r| r.kind == text("kind") && r.api_version() == text("apiVersion"))
     else {
         return false;
     };
@@ -230,15 +202,9 @@ fn collect_dependents(state: &mut State, owner_uid: &str, now: Timestamp) {
 
 fn collect(state: &mut State, key: &Key, now: Timestamp) {
     let options = DeleteOptions::default();
-    if let Err(failure) = delete(
-        state,
-        key.resource(),
-        &key.namespace,
-        &key.name,
-        &options,
-        COLLECTOR,
-        now,
-    ) {
+    if let Err(failure) =
+        delete(state, key.resource(), &key.namespace, &key.name, &options, COLLECTOR, now)
+    {
         // A dependent of two owners may be gone already, with the other one.
         tracing::debug!(?key, ?failure, "nothing left to collect");
     }

@@ -31,16 +31,12 @@ fn longest<'a, T>(dials: &'a BTreeMap<String, T>, user: &str) -> Option<&'a T> {
 impl Dials {
     /// How much later than the write a watch event reaches the user.
     pub fn watch_delay(&self, user: &str) -> Duration {
-        longest(&self.watch_delays, user)
-            .copied()
-            .unwrap_or_default()
+        longest(&self.watch_delays, user).copied().unwrap_or_default()
     }
 
     /// How long the user waits for the answer to any request.
     pub fn request_delay(&self, user: &str) -> Duration {
-        longest(&self.request_delays, user)
-            .copied()
-            .unwrap_or_default()
+        longest(&self.request_delays, user).copied().unwrap_or_default()
     }
 
     /// Whether the user may do this; `*` stands for any verb or resource.
@@ -77,8 +73,7 @@ impl Dials {
     }
 
     pub(super) fn allow_all(&mut self, user_prefix: &str) {
-        self.denied
-            .retain(|denial| denial.user_prefix != user_prefix);
+        self.denied.retain(|denial| denial.user_prefix != user_prefix);
     }
 
     pub(super) fn close_watches(&mut self, user_prefix: &str) {

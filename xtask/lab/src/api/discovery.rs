@@ -20,10 +20,7 @@ pub fn document(path: &[&str]) -> Option<Value> {
         ),
         ["apis"] => {
             let mut groups: Vec<Value> = Vec::new();
-            for resource in RESOURCES
-                .iter()
-                .filter(|resource| !resource.group.is_empty())
-            {
+            for resource in RESOURCES.iter().filter(|resource| !resource.group.is_empty()) {
                 if !groups.iter().any(|group| group["name"] == resource.group) {
                     groups.push(group(resource));
                 }
@@ -31,15 +28,14 @@ pub fn document(path: &[&str]) -> Option<Value> {
             Some(json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
         }
         ["api", version] => resources("", version),
-        ["apis", name] => RESOURCES
-            .iter()
-            .find(|resource| resource.group == *name)
-            .map(|resource| {
+        ["apis", name] => {
+            RESOURCES.iter().find(|resource| resource.group == *name).map(|resource| {
                 let mut group = group(resource);
                 group["kind"] = "APIGroup".into();
                 group["apiVersion"] = "v1".into();
                 group
-            }),
+            })
+        }
         ["apis", group, version] => resources(group, version),
         _ => None,
     }
@@ -53,10 +49,7 @@ fn group(resource: &Resource) -> Value {
 fn resources(group: &str, version: &str) -> Option<Value> {
     let mut entries = Vec::new();
     let mut api_version = String::new();
-    for resource in RESOURCES
-        .iter()
-        .filter(|r| r.group == group && r.version == version)
-    {
+    for resource in RESOURCES.iter().filter(|r| r.group == group && r.version == version) {
         api_version = resource.api_version();
         entries.push(json!({
             "name": resource.plural, "singularName": resource.kind.to_lowercase(), "namespaced": resource.namespaced,

@@ -17,12 +17,7 @@ pub struct Failure {
 impl Failure {
     /// A refusal without an object.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason,
-            message: message.into(),
-            details: Value::Null,
-        }
+        Self { code, reason, message: message.into(), details: Value::Null }
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {
@@ -51,11 +46,7 @@ impl Failure {
 
     /// 404 of a path.
     pub fn no_such_path() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
+        Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
     /// 405.
@@ -69,12 +60,8 @@ impl Failure {
 
     /// 409 of a creation.
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
-        Self::new(
-            409,
-            "AlreadyExists",
-            format!("{resource} \"{name}\" already exists"),
-        )
-        .about(resource, name)
+        Self::new(409, "AlreadyExists", format!("{resource} \"{name}\" already exists"))
+            .about(resource, name)
     }
 
     /// 409 of a write that carries an old resource version.
@@ -96,21 +83,13 @@ impl Failure {
 
     /// 410: the history no longer reaches back to this resource version.
     pub fn expired(asked: u64, oldest: u64) -> Self {
-        Self::new(
-            410,
-            "Expired",
-            format!("too old resource version: {asked} ({oldest})"),
-        )
+        Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
     }
 
     /// 422.
     pub fn invalid(resource: &Resource, name: &str, what: &str) -> Self {
-        Self::new(
-            422,
-            "Invalid",
-            format!("{} \"{name}\" is invalid: {what}", resource.kind),
-        )
-        .about(resource, name)
+        Self::new(422, "Invalid", format!("{} \"{name}\" is invalid: {what}", resource.kind))
+            .about(resource, name)
     }
 
     /// 504: the server has not reached this resource version, as one restored from an older state.

@@ -23,19 +23,16 @@ impl Handle {
 
     /// The server's address as a client on the same machine dials it: `http://ADDRESS:PORT`.
     pub fn url(&self) -> String {
-        self.address
-            .map(|address| format!("http://{address}"))
-            .unwrap_or_default()
+        self.address.map(|address| format!("http://{address}")).unwrap_or_default()
     }
 
     /// Delivers each watch event that much later to the users whose name begins with the prefix,
     /// from now on and for events that are already held back. The longest prefix counts. Lists
     /// answer from the present.
     pub fn set_watch_delay(&self, user_prefix: &str, delay: Duration) {
-        self.server
-            .dials
-            .send_modify(|dials| dials.set_watch_delay(user_prefix, delay));
-    }}
+        self.server.dials.send_modify(|dials| dials.set_watch_delay(user_prefix, delay));
+    }
+}
 
 /// Faults, succession, and the counters of what the agents cost.
 #[cfg_attr(
@@ -48,30 +45,22 @@ impl Handle {
 impl Handle {
     /// Answers every request of these users that much later.
     pub fn set_request_delay(&self, user_prefix: &str, delay: Duration) {
-        self.server
-            .dials
-            .send_modify(|dials| dials.set_request_delay(user_prefix, delay));
+        self.server.dials.send_modify(|dials| dials.set_request_delay(user_prefix, delay));
     }
 
     /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
     pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
-        self.server
-            .dials
-            .send_modify(|dials| dials.deny(user_prefix, verb, plural));
+        self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
     }
 
     /// Takes back every refusal for exactly this prefix.
     pub fn allow_all(&self, user_prefix: &str) {
-        self.server
-            .dials
-            .send_modify(|dials| dials.allow_all(user_prefix));
+        self.server.dials.send_modify(|dials| dials.allow_all(user_prefix));
     }
 
     /// Ends the running watches of these users, in good order.
     pub fn close_watches(&self, user_prefix: &str) {
-        self.server
-            .dials
-            .send_modify(|dials| dials.close_watches(user_prefix));
+        self.server.dials.send_modify(|dials| dials.close_watches(user_prefix));
     }
 
     /// Forgets the history: a watch that resumes from before now gets 410 Gone.

@@ -20,11 +20,8 @@ pub fn list(
     params: &Params,
     view: View,
 ) -> Result<Value, Failure> {
-    let selector = Selector::parse(
-        resource,
-        params.get("labelSelector"),
-        params.get("fieldSelector"),
-    )?;
+    let selector =
+        Selector::parse(resource, params.get("labelSelector"), params.get("fieldSelector"))?;
     let limit = params.number("limit")?.filter(|limit| *limit > 0);
     let (revision, after) = match params.get("continue") {
         Some(token) => {
@@ -54,10 +51,7 @@ pub fn list(
         after.as_ref().is_none_or(|after| key > after) && selector.matches(object)
     });
     let page: Vec<(Key, Arc<Value>)> = match limit {
-        Some(limit) => rest
-            .by_ref()
-            .take(usize::try_from(limit).unwrap_or(usize::MAX))
-            .collect(),
+        Some(limit) => rest.by_ref().take(usize::try_from(limit).unwrap_or(usize::MAX)).collect(),
         None => rest.by_ref().collect(),
     };
     let remaining = rest.count();
@@ -69,10 +63,7 @@ pub fn list(
         metadata["remainingItemCount"] = remaining.into();
     }
     let (kind, api_version) = view.list_type(resource);
-    let items: Vec<Value> = page
-        .iter()
-        .map(|(_, object)| view.item(resource, object))
-        .collect();
+    let items: Vec<Value> = page.iter().map(|(_, object)| view.item(resource, object)).collect();
     Ok(json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items }))
 }
 
@@ -84,31 +75,25 @@ fn wanted_revision(state: &State, params: &Params) -> Result<u64, Failure> {
         (Some("Exact"), None | Some(0)) => Err(Failure::bad_request(
             "resourceVersionMatch Exact needs a resourceVersion other than 0",
         )),
-        (Some(_), None) => Err(Failure::bad_request(
-            "resourceVersionMatch needs a resourceVersion",
-        )),
+        (Some(_), None) => {
+            Err(Failure::bad_request("resourceVersionMatch needs a resourceVersion"))
+        }
         (_, Some(asked)) if asked > current => Err(Failure::too_large_revision(asked, current)),
         (Some("Exact"), Some(asked)) => Ok(asked),
         (None | Some("NotOlderThan"), _) => Ok(current),
-        (Some(other), _) => Err(Failure::bad_request(format!(
-            "resourceVersionMatch is \"{other}\""
-        ))),
+        (Some(other), _) => {
+            Err(Failure::bad_request(format!("resourceVersionMatch is \"{other}\"")))
+        }
     }
 }
 
 fn parse_continue(resource: &Resource, token: &str) -> Result<(u64, Key), Failure> {
     let mut parts = token.splitn(3, '/');
-    match (
-        parts.next().and_then(|revision| revision.parse().ok()),
-        parts.next(),
-        parts.next(),
-    ) {
+    match (parts.next().and_then(|revision| revision.parse().ok()), parts.next(), parts.next()) {
         (Some(revision), Some(namespace), Some(name)) => {
             Ok((revision, Key::new(resource, namespace, name)))
         }
-        _ => Err(Failure::bad_request(format!(
-            "continue key is not valid: {token}"
-        ))),
+        _ => Err(Failure::bad_request(format!("continue key is not valid: {token}"))),
     }
 }
 

@@ -67,11 +67,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            history: 20_000,
-            bookmark_interval: Duration::from_secs(10),
-            state: None,
-        }
+        Self { history: 20_000, bookmark_interval: Duration::from_secs(10), state: None }
     }
 }
 

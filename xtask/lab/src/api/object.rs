@@ -16,10 +16,7 @@ pub fn pointer(path: &str) -> String {
 
 /// A field of the metadata that is text.
 pub fn meta<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
-    object["metadata"]
-        .get(field)
-        .and_then(Value::as_str)
-        .filter(|text| !text.is_empty())
+    object["metadata"].get(field).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
 /// The metadata, made if it is absent or no object.
@@ -35,9 +32,7 @@ pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
 
 /// The object's resource version.
 pub fn revision(object: &Value) -> u64 {
-    meta(object, "resourceVersion")
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0)
+    meta(object, "resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// A time as Kubernetes writes it: RFC 3339, cut to the second.
@@ -57,14 +52,7 @@ pub fn uid() -> String {
     let bits = fastrand::u128(..);
     let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 /// JSON merge patch (RFC 7386): objects are merged, `null` removes, everything else replaces.
@@ -76,9 +64,7 @@ pub fn merge(target: &mut Value, patch: &Value) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let Value::Object(target) = target else {
-        unreachable!("it was made an object just above")
-    };
+    let Value::Object(target) = target else { unreachable!("it was made an object just above") };
     for (key, value) in patch {
         if value.is_null() {
             target.remove(key);
@@ -97,10 +83,7 @@ mod tests {
     #[test]
     fn a_merge_patch_follows_the_rfc() {
         let mut object = json!({ "a": { "b": 1, "c": 2 }, "list": [1, 2] });
-        merge(
-            &mut object,
-            &json!({ "a": { "b": null, "d": { "e": null } }, "list": [3] }),
-        );
+        merge(&mut object, &json!({ "a": { "b": null, "d": { "e": null } }, "list": [3] }));
         assert_eq!(object, json!({ "a": { "c": 2, "d": {} }, "list": [3] }));
     }
 

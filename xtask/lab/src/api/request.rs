@@ -25,10 +25,7 @@ impl Params {
 
     /// A parameter that is not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .get(name)
-            .map(String::as_str)
-            .filter(|text| !text.is_empty())
+        self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
     /// A boolean parameter; `watch` alone counts as true, as in Kubernetes.
@@ -98,11 +95,7 @@ impl Target {
         } else {
             self.namespace.is_some()
         };
-        if misplaced {
-            Err(Failure::no_such_path())
-        } else {
-            Ok(found)
-        }
+        if misplaced { Err(Failure::no_such_path()) } else { Ok(found) }
     }
 }
 
@@ -121,12 +114,7 @@ mod tests {
 
     fn parsed(rest: &[&str]) -> (Option<String>, String, Option<String>, Option<String>) {
         let target = Target::parse("", "v1", rest).expect("a target");
-        (
-            target.namespace,
-            target.resource.2,
-            target.name,
-            target.subresource,
-        )
+        (target.namespace, target.resource.2, target.name, target.subresource)
     }
 
     #[test]

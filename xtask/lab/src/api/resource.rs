@@ -153,7 +153,5 @@ pub static RESOURCES: &[Resource] = &[
 
 /// The resource a path names, if it is served.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-    RESOURCES
-        .iter()
-        .find(|r| r.group == group && r.version == version && r.plural == plural)
+    RESOURCES.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
 }

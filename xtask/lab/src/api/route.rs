@@ -29,10 +29,7 @@ pub async fn answer(
     request: Request<Body>,
 ) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
-    let segments: Vec<&str> = path
-        .split('/')
-        .filter(|segment| !segment.is_empty())
-        .collect();
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let answer = match segments[..] {
         ["readyz" | "livez" | "healthz", ..] => Ok(Response::new(Body::from("ok"))),
         ["version"] => json_response(StatusCode::OK, &discovery::version()),
@@ -60,11 +57,7 @@ fn json_response(code: StatusCode, value: &Value) -> Result<Response<Body>, Fail
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(value.to_string()))
         .map_err(|error| {
-            Failure::new(
-                500,
-                "InternalError",
-                format!("cannot build the answer: {error}"),
-            )
+            Failure::new(500, "InternalError", format!("cannot build the answer: {error}"))
         })
 }
 
@@ -83,30 +76,14 @@ async fn resource(
         Some(subresource) => format!("{resource}/{subresource}"),
         None => resource.to_string(),
     };
-    let usage = UsageKey {
-        user,
-        verb,
-        resource: counted,
-    };
-    server
-        .usage
-        .count(&usage, |counters| counters.requests += 1);
+    let usage = UsageKey { user, verb, resource: counted };
+    server.usage.count(&usage, |counters| counters.requests += 1);
     let delay = server.dials.borrow().request_delay(&usage.user);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    let call = Call {
-        server,
-        resource,
-        target: &target,
-        params: &params,
-        usage: &usage,
-    };
-    let answer = if server
-        .dials
-        .borrow()
-        .allows(&usage.user, verb, resource.plural)
-    {
+    let call = Call { server, resource, target: &target, params: &params, usage: &usage };
+    let answer = if server.dials.borrow().allows(&usage.user, verb, resource.plural) {
         call.run(request).await
     } else {
         Err(Failure::forbidden(&usage.user, verb, resource))
@@ -222,10 +199,8 @@ impl Call<'_> {
             "update" => write::update(state, resource, namespace, name, part, body.clone()),
             "patch" => write::patch(state, resource, namespace, name, part, body),
             "delete" => {
-                let (grace, policy) = (
-                    self.params.get("gracePeriodSeconds"),
-                    self.params.get("propagationPolicy"),
-                );
+                let (grace, policy) =
+                    (self.params.get("gracePeriodSeconds"), self.params.get("propagationPolicy"));
                 let options = DeleteOptions::parse(body, grace, policy)?;
                 let user = &self.usage.user;
                 match delete::delete(state, resource, namespace, name, &options, user, now)? {
@@ -237,11 +212,7 @@ impl Call<'_> {
             "deletecollection" => self.delete_collection(state, body, now),
             _ => Err(Failure::method_not_allowed()),
         })?;
-        let code = if self.usage.verb == "create" {
-            StatusCode::CREATED
-        } else {
-            StatusCode::OK
-        };
+        let code = if self.usage.verb == "create" { StatusCode::CREATED } else { StatusCode::OK };
         Ok((code, Value::clone(&written)))
     }
 
@@ -251,13 +222,8 @@ impl Call<'_> {
         body: &Value,
         now: Timestamp,
     ) -> Result<Arc<Value>, Failure> {
-        let list = list::list(
-            state,
-            self.resource,
-            Some(self.namespace()),
-            self.params,
-            View::Whole,
-        )?;
+        let list =
+            list::list(state, self.resource, Some(self.namespace()), self.params, View::Whole)?;
         let options = DeleteOptions::parse(body, self.params.get("gracePeriodSeconds"), None)?;
         for item in list["items"].as_array().into_iter().flatten() {
             let name = super::object::meta(item, "name").unwrap_or_default();
@@ -277,19 +243,13 @@ impl Call<'_> {
     fn respond(&self, code: StatusCode, value: &Value) -> Result<Response<Body>, Failure> {
         let text = value.to_string();
         let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
-        self.server
-            .usage
-            .count(self.usage, |counters| counters.bytes += bytes);
+        self.server.usage.count(self.usage, |counters| counters.bytes += bytes);
         Response::builder()
             .status(code)
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from(text))
             .map_err(|error| {
-                Failure::new(
-                    500,
-                    "InternalError",
-                    format!("cannot build the answer: {error}"),
-                )
+                Failure::new(500, "InternalError", format!("cannot build the answer: {error}"))
             })
     }
 }
@@ -302,17 +262,12 @@ fn success(resource: &Resource, name: &str) -> Value {
 }
 
 fn accept(headers: &HeaderMap) -> &str {
-    headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("")
+    headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
 fn check_patch_type(headers: &HeaderMap) -> Result<(), Failure> {
-    let sent = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("");
+    let sent =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     if sent.starts_with("application/merge-patch+json")
         || sent.starts_with("application/strategic-merge-patch+json")
     {
@@ -326,15 +281,9 @@ fn check_patch_type(headers: &HeaderMap) -> Result<(), Failure> {
 }
 
 async fn read_body(body: Body) -> Result<Value, Failure> {
-    let bytes = axum::body::to_bytes(body, BODY_LIMIT)
-        .await
-        .map_err(|error| {
-            Failure::new(
-                413,
-                "RequestEntityTooLarge",
-                format!("cannot read the body: {error}"),
-            )
-        })?;
+    let bytes = axum::body::to_bytes(body, BODY_LIMIT).await.map_err(|error| {
+        Failure::new(413, "RequestEntityTooLarge", format!("cannot read the body: {error}"))
+    })?;
     if bytes.is_empty() {
         return Ok(Value::Null);
     }

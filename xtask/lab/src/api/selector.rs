@@ -17,11 +17,7 @@ enum Label {
 
 impl Label {
     fn matches(&self, object: &Value) -> bool {
-        let label = |key: &str| {
-            object["metadata"]["labels"]
-                .get(key)
-                .and_then(Value::as_str)
-        };
+        let label = |key: &str| object["metadata"]["labels"].get(key).and_then(Value::as_str);
         match self {
             Self::In(key, values) => label(key).is_some_and(|v| values.iter().any(|w| w == v)),
             // An object without the label matches, as in Kubernetes.
@@ -145,23 +141,15 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<Field>, Failure> 
             {
                 (path, value, true)
             } else {
-                return Err(Failure::bad_request(format!(
-                    "invalid field selector \"{part}\""
-                )));
+                return Err(Failure::bad_request(format!("invalid field selector \"{part}\"")));
             };
             let path = path.trim();
             if !["metadata.name", "metadata.namespace"].contains(&path)
                 && !resource.fields.contains(&path)
             {
-                return Err(Failure::bad_request(format!(
-                    "field label not supported: {path}"
-                )));
+                return Err(Failure::bad_request(format!("field label not supported: {path}")));
             }
-            Ok(Field {
-                pointer: object::pointer(path),
-                value: value.trim().to_owned(),
-                equal,
-            })
+            Ok(Field { pointer: object::pointer(path), value: value.trim().to_owned(), equal })
         })
         .collect()
 }
@@ -179,9 +167,7 @@ mod tests {
             "metadata": { "name": "a", "labels": { "app": "api", "tier": "web" } },
             "spec": { "nodeName": "n1" },
         });
-        Selector::parse(pods, Some(labels), Some(fields))
-            .expect("a valid selector")
-            .matches(&pod)
+        Selector::parse(pods, Some(labels), Some(fields)).expect("a valid selector").matches(&pod)
     }
 
     #[test]
@@ -223,9 +209,7 @@ mod tests {
     fn a_field_that_cannot_be_selected_is_refused() {
         let pods = resource::find("", "v1", "pods").expect("pods are served");
         assert_eq!(
-            Selector::parse(pods, None, Some("spec.color=red"))
-                .expect_err("unsupported")
-                .code,
+            Selector::parse(pods, None, Some("spec.color=red")).expect_err("unsupported").code,
             400
         );
     }

@@ -46,9 +46,7 @@ async fn connection(stream: TcpStream, server: Arc<Server>) {
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         route::answer(Arc::clone(&server), request.map(Body::new))
     });
-    if let Err(error) = http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await
+    if let Err(error) = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await
     {
         // A client that goes away in the middle of a watch is no fault of the server.
         tracing::debug!(%error, "an API connection ended");

@@ -25,11 +25,7 @@ pub struct Key {
 impl Key {
     /// The key of an object.
     pub fn new(resource: &Resource, namespace: &str, name: &str) -> Self {
-        Self {
-            resource: resource.key(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        Self { resource: resource.key(), namespace: namespace.to_owned(), name: name.to_owned() }
     }
 }
 
@@ -84,10 +80,8 @@ pub struct Snapshot {
 impl State {
     /// An empty store, or one that goes on from a snapshot; its history begins now.
     pub fn new(history_limit: usize, from: Option<Snapshot>) -> Self {
-        let Snapshot { revision, objects } = from.unwrap_or(Snapshot {
-            revision: 1,
-            objects: BTreeMap::new(),
-        });
+        let Snapshot { revision, objects } =
+            from.unwrap_or(Snapshot { revision: 1, objects: BTreeMap::new() });
         Self {
             revision,
             objects,
@@ -105,10 +99,7 @@ impl State {
 
     /// A copy that another server can start from.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            revision: self.revision,
-            objects: self.objects.clone(),
-        }
+        Snapshot { revision: self.revision, objects: self.objects.clone() }
     }
 
     /// One object.
@@ -130,12 +121,12 @@ impl State {
         resource: &'a Resource,
         namespace: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> {
-        self.objects
-            .range(Key::new(resource, namespace.unwrap_or(""), "")..)
-            .take_while(move |(key, _)| {
+        self.objects.range(Key::new(resource, namespace.unwrap_or(""), "")..).take_while(
+            move |(key, _)| {
                 key.resource == resource.key()
                     && namespace.is_none_or(|wanted| key.namespace == wanted)
-            })
+            },
+        )
     }
 
     /// The objects of a resource as they were at a revision; refused when the history does not
@@ -173,9 +164,7 @@ impl State {
         if revision < self.oldest {
             return Err(Failure::expired(revision, self.oldest));
         }
-        let first = self
-            .history
-            .partition_point(|change| change.revision <= revision);
+        let first = self.history.partition_point(|change| change.revision <= revision);
         Ok(self.history.range(first..))
     }
 
@@ -192,11 +181,7 @@ impl State {
             .insert("resourceVersion".into(), self.revision.to_string().into());
         let object = Arc::new(object);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
-        let kind = if before.is_some() {
-            ChangeKind::Modified
-        } else {
-            ChangeKind::Added
-        };
+        let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.record(key, kind, Arc::clone(&object), before);
         object
     }
@@ -209,12 +194,7 @@ impl State {
         object::meta_mut(&mut last)
             .insert("resourceVersion".into(), self.revision.to_string().into());
         let last = Arc::new(last);
-        self.record(
-            key.clone(),
-            ChangeKind::Deleted,
-            Arc::clone(&last),
-            Some(before),
-        );
+        self.record(key.clone(), ChangeKind::Deleted, Arc::clone(&last), Some(before));
         Some(last)
     }
 

@@ -36,9 +36,7 @@ fn pod(name: &str, node: &str) -> Value {
 }
 
 async fn create(client: &Client, object: Value) -> anyhow::Result<Pod> {
-    Ok(pods(client)
-        .create(&PostParams::default(), &serde_json::from_value(object)?)
-        .await?)
+    Ok(pods(client).create(&PostParams::default(), &serde_json::from_value(object)?).await?)
 }
 
 /// The next item, or an error after [`PATIENCE`].

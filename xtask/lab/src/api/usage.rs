@@ -42,9 +42,6 @@ impl UsageTable {
 
     /// A copy of all counters.
     pub fn all(&self) -> BTreeMap<UsageKey, Usage> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

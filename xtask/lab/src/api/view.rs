@@ -19,11 +19,7 @@ impl View {
     /// From the `Accept` header.
     pub fn from_accept(accept: &str) -> Self {
         let asked = accept.split(',').next().unwrap_or("");
-        if asked.contains("as=PartialObjectMetadata") {
-            Self::Metadata
-        } else {
-            Self::Whole
-        }
+        if asked.contains("as=PartialObjectMetadata") { Self::Metadata } else { Self::Whole }
     }
 
     /// One object.

@@ -58,21 +58,14 @@ impl Watch {
         params: &Params,
         view: View,
     ) -> Result<Self, Failure> {
-        let selector = Selector::parse(
-            resource,
-            params.get("labelSelector"),
-            params.get("fieldSelector"),
-        )?;
+        let selector =
+            Selector::parse(resource, params.get("labelSelector"), params.get("fieldSelector"))?;
         let bookmarks = params.flag("allowWatchBookmarks");
         let streamed = params.flag("sendInitialEvents");
         let asked = params.number("resourceVersion")?;
         if streamed && (params.get("resourceVersionMatch") != Some("NotOlderThan") || !bookmarks) {
             let what = "sendInitialEvents: needs resourceVersionMatch=NotOlderThan and allowWatchBookmarks=true";
-            return Err(Failure::new(
-                422,
-                "Invalid",
-                format!("ListOptions is invalid: {what}"),
-            ));
+            return Err(Failure::new(422, "Invalid", format!("ListOptions is invalid: {what}")));
         }
         let latest = server.latest.subscribe();
         let dials = server.dials.subscribe();
@@ -85,10 +78,8 @@ impl Watch {
                 // No revision, revision 0, or a streamed list: begin with the present state.
                 _ => {
                     let objects = list::initial(state, resource, namespace, &selector);
-                    let mut lines: VecDeque<Bytes> = objects
-                        .iter()
-                        .map(|object| line("ADDED", &view.object(object)))
-                        .collect();
+                    let mut lines: VecDeque<Bytes> =
+                        objects.iter().map(|object| line("ADDED", &view.object(object))).collect();
                     if streamed {
                         lines.push_back(line("BOOKMARK", &view.bookmark(resource, current, true)));
                     }
@@ -97,9 +88,7 @@ impl Watch {
             }
         })?;
         let now = Instant::now();
-        let timeout = params
-            .number("timeoutSeconds")?
-            .filter(|seconds| *seconds > 0);
+        let timeout = params.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         Ok(Self {
             server: Arc::clone(server),
             usage,
@@ -125,10 +114,7 @@ impl Watch {
         futures::stream::unfold(self, |mut watch| async move {
             let line = watch.next().await?;
             let bytes = u64::try_from(line.len()).unwrap_or(u64::MAX);
-            watch
-                .server
-                .usage
-                .count(&watch.usage, |usage| usage.bytes += bytes);
+            watch.server.usage.count(&watch.usage, |usage| usage.bytes += bytes);
             Some((Ok(line), watch))
         })
     }
@@ -155,10 +141,7 @@ impl Watch {
                 return Some(line("ERROR", &failure.status()));
             }
             let now = Instant::now();
-            if self
-                .pending
-                .front()
-                .is_some_and(|change| change.at + delay <= now)
+            if self.pending.front().is_some_and(|change| change.at + delay <= now)
                 && let Some(change) = self.pending.pop_front()
             {
                 self.sent = change.revision;
@@ -182,10 +165,7 @@ impl Watch {
     /// Waits until something may be there to send.
     async fn wait(&mut self, delay: Duration) {
         let due = self.pending.front().map(|change| change.at + delay);
-        let wake = [due, self.bookmark_due]
-            .into_iter()
-            .flatten()
-            .fold(self.ends, Instant::min);
+        let wake = [due, self.bookmark_due].into_iter().flatten().fold(self.ends, Instant::min);
         tokio::select! {
             () = tokio::time::sleep_until(wake.into()) => {}
             // Either sender lives as long as the server that `self` holds.
@@ -217,10 +197,7 @@ impl Watch {
 
     /// The event's line; none when the selector sees the object neither before nor after.
     fn encode(&self, change: &Change) -> Option<Bytes> {
-        let before = change
-            .before
-            .as_ref()
-            .is_some_and(|object| self.selector.matches(object));
+        let before = change.before.as_ref().is_some_and(|object| self.selector.matches(object));
         let after = change.kind != ChangeKind::Deleted && self.selector.matches(&change.object);
         let kind = match (before, after) {
             (false, false) => return None,
@@ -242,10 +219,7 @@ impl Watch {
 
     /// A bookmark of what was sent, never of what is still held back.
     fn bookmark(&self) -> Bytes {
-        line(
-            "BOOKMARK",
-            &self.view.bookmark(self.resource, self.sent, false),
-        )
+        line("BOOKMARK", &self.view.bookmark(self.resource, self.sent, false))
     }
 }
 

@@ -44,10 +44,7 @@ pub fn create(
 ) -> Result<Arc<Value>, Failure> {
     check_kind(resource, &mut object)?;
     check_namespace(&object, namespace)?;
-    let name = match (
-        object::meta(&object, "name"),
-        object::meta(&object, "generateName"),
-    ) {
+    let name = match (object::meta(&object, "name"), object::meta(&object, "generateName")) {
         (Some(name), _) => name.to_owned(),
         (None, Some(prefix)) => generated_name(state, resource, namespace, prefix),
         (None, None) => {
@@ -62,21 +59,13 @@ pub fn create(
         return Err(Failure::already_exists(resource, &name));
     }
     let metadata = object::meta_mut(&mut object);
-    if metadata
-        .get("resourceVersion")
-        .and_then(Value::as_str)
-        .is_some_and(|text| !text.is_empty())
+    if metadata.get("resourceVersion").and_then(Value::as_str).is_some_and(|text| !text.is_empty())
     {
         return Err(Failure::bad_request(
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    for field in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "selfLink",
-    ] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("name".into(), name.clone().into());
@@ -167,20 +156,14 @@ pub fn bind(
     now: Timestamp,
 ) -> Result<(), Failure> {
     let current = state.get(pods, namespace, name)?;
-    let Some(node) = binding["target"]["name"]
-        .as_str()
-        .filter(|node| !node.is_empty())
-    else {
+    let Some(node) = binding["target"]["name"].as_str().filter(|node| !node.is_empty()) else {
         return Err(Failure::invalid(
             pods,
             name,
             "target.name: Required value: a binding names its node",
         ));
     };
-    if let Some(bound) = current["spec"]["nodeName"]
-        .as_str()
-        .filter(|bound| !bound.is_empty())
-    {
+    if let Some(bound) = current["spec"]["nodeName"].as_str().filter(|bound| !bound.is_empty()) {
         let what = format!("pod {name} is already assigned to node \"{bound}\"");
         return Err(Failure::precondition(pods, name, &what));
     }
@@ -209,10 +192,9 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), Failure> {
     let Value::Object(fields) = object else {
         return Err(Failure::bad_request("the body is not a JSON object"));
     };
-    for (field, wanted) in [
-        ("kind", resource.kind.to_owned()),
-        ("apiVersion", resource.api_version()),
-    ] {
+    for (field, wanted) in
+        [("kind", resource.kind.to_owned()), ("apiVersion", resource.api_version())]
+    {
         let sent = fields.entry(field).or_insert_with(|| wanted.clone().into());
         if *sent != wanted.as_str() {
             return Err(Failure::bad_request(format!(
@@ -243,16 +225,10 @@ fn generated_name(state: &State, resource: &Resource, namespace: &str, prefix: &
 
 fn with_status_of(current: &Value, sent: &mut Value) -> Value {
     let mut next = current.clone();
-    if let Some(status) = sent
-        .as_object_mut()
-        .and_then(|fields| fields.remove("status"))
-    {
+    if let Some(status) = sent.as_object_mut().and_then(|fields| fields.remove("status")) {
         next["status"] = status;
     }
-    if let Some(annotations) = sent["metadata"]
-        .get("annotations")
-        .filter(|map| !map.is_null())
-    {
+    if let Some(annotations) = sent["metadata"].get("annotations").filter(|map| !map.is_null()) {
         next["metadata"]["annotations"] = annotations.clone();
     }
     next
@@ -270,10 +246,7 @@ fn keep(current: &Value, next: &mut Value, field: &str) {
 
 fn keep_server_fields(current: &Value, next: &mut Value) {
     let metadata = object::meta_mut(next);
-    for field in SERVER_FIELDS
-        .iter()
-        .chain(&["resourceVersion", "generation"])
-    {
+    for field in SERVER_FIELDS.iter().chain(&["resourceVersion", "generation"]) {
         match current["metadata"].get(*field) {
             Some(kept) => metadata.insert((*field).to_owned(), kept.clone()),
             None => metadata.remove(*field),

@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 /// When a node sent fresh connections to a backend: the kernel's own NEW events of conntrack.
 pub type FreshSyns = BTreeMap<(String, SocketAddr), Vec<Timestamp>>;
 
+/// The agent's figure is at most this much above the true one: the API tells a deletion by the second.
+const ABOVE_MS: f64 = 1_000.0;
+/// It is below the last fresh SYN, as conntrack told it, by no more than this.
+const BELOW_MS: f64 = 50.0;
 /// Gaps are looked for in this time before the rule was gone.
 const GAP_WINDOW_MS: f64 = 5_000.0;
 
@@ -44,6 +48,32 @@ pub struct NodeConvergence {
     /// The largest time without a fresh SYN in the last five seconds before the rule's end, that
     /// end included: the agent's figure may be below the true one by this much.
     pub largest_gap_ms: Option<f64>,
+}
+
+impl NodeConvergence {
+    /// What is wrong with the agent's figure; nothing when it is right.
+    ///
+    /// The last fresh SYN is the sharper truth for the lower bound: the figure may be below the
+    /// rule's end by the time without a fresh SYN, and that time begins at the last one.
+    pub fn objection(&self) -> Option<String> {
+        let of = || format!("convergence of {} on {}", self.pod, self.node);
+        match (self.measured_ms, self.last_fresh_syn_ms, self.true_ms) {
+            (None, Some(last), _) => Some(format!(
+                "{} was not measured, though {} fresh SYNs came after the deletion, the last after {last:.0} ms",
+                of(),
+                self.fresh_syns_after
+            )),
+            (Some(measured), Some(last), _) if measured < last - BELOW_MS => Some(format!(
+                "{} is {measured:.0} ms, below the last fresh SYN at {last:.0} ms",
+                of()
+            )),
+            (Some(measured), _, Some(end)) if measured > end + ABOVE_MS => Some(format!(
+                "{} is {measured:.0} ms, over a second above the rule's end at {end:.0} ms",
+                of()
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// Quantiles of a list of durations.
@@ -111,11 +141,13 @@ pub fn quantiles(values: impl IntoIterator<Item = f64>) -> Quantiles {
     Quantiles { p50: rank(50), p99: rank(99), max: sorted.last().copied(), samples: sorted.len() }
 }
 
-fn milliseconds(from: Timestamp, to: Timestamp) -> f64 {
+/// From one time to another.
+pub fn milliseconds(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64() * 1000.0
 }
 
-fn round(milliseconds: f64) -> f64 {
+/// To a tenth of a millisecond.
+pub fn round(milliseconds: f64) -> f64 {
     (milliseconds * 10.0).round() / 10.0
 }
 
@@ -142,6 +174,27 @@ mod tests {
         assert_eq!(found.last_fresh_syn_ms, Some(100.0));
         assert_eq!(found.fresh_syns_after, 2);
         assert_eq!(found.largest_gap_ms, Some(200.0));
+    }
+
+    #[test]
+    fn a_figure_outside_its_bounds_is_objected_to() {
+        let found = |measured: Option<f64>, last: Option<f64>| NodeConvergence {
+            node: "n1".to_owned(),
+            pod: "api-1".to_owned(),
+            endpoint: "10.244.1.2:8080".parse().expect("an address"),
+            measured_ms: measured,
+            true_ms: Some(1_000.0),
+            last_fresh_syn_ms: last,
+            fresh_syns_after: usize::from(last.is_some()),
+            largest_gap_ms: None,
+        };
+        let wrong = |measured, last| found(measured, last).objection().is_some();
+        assert!(!wrong(Some(900.0), Some(900.0)));
+        assert!(!wrong(Some(1_999.0), Some(900.0)));
+        assert!(!wrong(None, None));
+        assert!(wrong(Some(2_001.0), Some(900.0)));
+        assert!(wrong(Some(800.0), Some(900.0)));
+        assert!(wrong(None, Some(900.0)));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod kind;
 mod matching;
 #[cfg(test)]
 mod tests;
+pub mod timeliness;
 
 use std::collections::BTreeMap;
 
@@ -91,10 +92,9 @@ pub struct Comparison {
     pub doubles: u64,
     /// Failures of classes that are not compared: `client:CLASS` and `agent:CLASS`.
     pub not_compared: BTreeMap<String, u64>,
-    /// For each matched failure, from the client's own error to the agent's decision, in
-    /// milliseconds: the wait for evidence.
+    /// Each failure that both sides know: the client's record and the report.
     #[serde(skip)]
-    pub decision_delays: Vec<f64>,
+    pub matched: Vec<(Truth, Reported)>,
     /// Each difference, in full.
     #[serde(skip)]
     pub differences: Vec<Difference>,
@@ -138,9 +138,7 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -
 
     let matched = matching::pair(&compared_truth, &compared_reports);
     for (truth, reported) in matched.pairs {
-        if let Some(decided) = reported.failure.decided {
-            outcome.decision_delays.push(milliseconds_after(truth.failure.end, decided));
-        }
+        outcome.matched.push((truth.clone(), reported.clone()));
         let why = expected.objections(&reported.failure, &reported.node);
         if !why.is_empty() {
             outcome.misattributed += 1;
@@ -173,11 +171,6 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -
 /// One more of a class.
 pub fn add(counts: &mut BTreeMap<String, u64>, class: &str) {
     *counts.entry(class.to_owned()).or_default() += 1;
-}
-
-fn milliseconds_after(end: i64, decided: jiff::Timestamp) -> f64 {
-    let end = jiff::Timestamp::from_nanosecond(end.into()).unwrap_or(decided);
-    decided.duration_since(end).as_secs_f64() * 1000.0
 }
 
 fn count(length: usize) -> u64 {

@@ -34,10 +34,7 @@ pub async fn run(server: String, shutdown: CancellationToken) -> anyhow::Result<
         .owns(Api::<Pod>::all(client.clone()), config.clone());
     let sets = controller.store();
     let every_set = move |_: Node| -> Vec<ObjectRef<DaemonSet>> {
-        sets.state()
-            .iter()
-            .map(|set| ObjectRef::from_obj(&**set))
-            .collect()
+        sets.state().iter().map(|set| ObjectRef::from_obj(&**set)).collect()
     };
     let controller = controller.watches(Api::<Node>::all(client.clone()), config, every_set);
     runner::run(USER, controller, client, shutdown, reconcile).await
@@ -67,64 +64,32 @@ async fn reconcile(seen: Arc<DaemonSet>, client: Arc<Client>) -> Reconciled {
         return Ok(Action::await_change());
     }
     let revisions = revision_history::sync(&client, &set, &spec.template, POD_LABEL).await?;
-    let hash = revisions
-        .last()
-        .map(|revision| revision.hash.clone())
-        .unwrap_or_default();
-    let selector = spec
-        .template
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.node_selector.clone())
-        .unwrap_or_default();
-    let nodes = Api::<Node>::all(Client::clone(&client))
-        .list(&ListParams::default())
-        .await?
-        .items;
+    let hash = revisions.last().map(|revision| revision.hash.clone()).unwrap_or_default();
+    let selector =
+        spec.template.spec.as_ref().and_then(|spec| spec.node_selector.clone()).unwrap_or_default();
+    let nodes = Api::<Node>::all(Client::clone(&client)).list(&ListParams::default()).await?.items;
     let nodes = nodes
         .iter()
-        .filter(|node| {
-            selector
-                .iter()
-                .all(|(key, value)| node.labels().get(key) == Some(value))
-        })
+        .filter(|node| selector.iter().all(|(key, value)| node.labels().get(key) == Some(value)))
         .map(ResourceExt::name_any)
         .collect();
     let api: Api<Pod> = Api::namespaced(Client::clone(&client), &namespace);
-    let selected = api
-        .list(&ListParams::default().labels(&pods::list_selector(&spec.selector)))
-        .await?
-        .items;
+    let selected =
+        api.list(&ListParams::default().labels(&pods::list_selector(&spec.selector))).await?.items;
     let mut pods: BTreeMap<String, Vec<Pod>> = BTreeMap::new();
-    for pod in selected
-        .into_iter()
-        .filter(|pod| pods::is_controlled_by(pod, &set))
-    {
-        pods.entry(
-            pod.spec
-                .as_ref()
-                .and_then(|spec| spec.node_name.clone())
-                .unwrap_or_default(),
-        )
-        .or_default()
-        .push(pod);
+    for pod in selected.into_iter().filter(|pod| pods::is_controlled_by(pod, &set)) {
+        pods.entry(pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default())
+            .or_default()
+            .push(pod);
     }
-    let view = View {
-        set: &set,
-        spec,
-        api,
-        nodes,
-        pods,
-        hash,
-    };
+    let view = View { set: &set, spec, api, nodes, pods, hash };
     view.place().await?;
     view.update().await?;
     let status = view.status();
     if set.status.as_ref() != Some(&status) {
         let mut updated = set.clone();
         updated.status = Some(status);
-        sets.replace_status(&set.name_any(), &PostParams::default(), &updated)
-            .await?;
+        sets.replace_status(&set.name_any(), &PostParams::default(), &updated).await?;
     }
     let waits = view.pods.values().flatten().filter_map(|pod| {
         pods::available_in(pod, spec.min_ready_seconds.unwrap_or(0), Timestamp::now())
@@ -138,10 +103,7 @@ async fn reconcile(seen: Arc<DaemonSet>, client: Arc<Client>) -> Reconciled {
 impl View<'_> {
     /// The node's pod; the one that stays, should there be several.
     fn on(&self, node: &str) -> Option<&Pod> {
-        self.pods
-            .get(node)?
-            .iter()
-            .min_by_key(|pod| !pods::is_active(pod))
+        self.pods.get(node)?.iter().min_by_key(|pod| !pods::is_active(pod))
     }
 
     fn is_current(&self, pod: &Pod) -> bool {
@@ -155,16 +117,11 @@ impl View<'_> {
 
     /// A pod on each node that has none, not even one on its way out; none elsewhere.
     async fn place(&self) -> Result<(), Failed> {
-        for node in self
-            .nodes
-            .iter()
-            .filter(|node| !self.pods.contains_key(*node))
-        {
+        for node in self.nodes.iter().filter(|node| !self.pods.contains_key(*node)) {
             let mut pod = pods::from_template(&self.spec.template, self.set);
             pod.metadata.generate_name = Some(format!("{}-", self.set.name_any()));
             let generation = self.set.metadata.generation.unwrap_or(1).to_string();
-            pod.labels_mut()
-                .insert("pod-template-generation".into(), generation);
+            pod.labels_mut().insert("pod-template-generation".into(), generation);
             pod.labels_mut().insert(POD_LABEL.into(), self.hash.clone());
             pod.spec.get_or_insert_default().node_name = Some(node.clone());
             self.api.create(&PostParams::default(), &pod).await?;
@@ -185,9 +142,7 @@ impl View<'_> {
         if strategy.type_.as_deref() == Some("OnDelete") {
             return Ok(());
         }
-        let bound = strategy
-            .rolling_update
-            .and_then(|rolling| rolling.max_unavailable);
+        let bound = strategy.rolling_update.and_then(|rolling| rolling.max_unavailable);
         let nodes = i32::try_from(self.nodes.len()).unwrap_or(i32::MAX);
         let most = bound.map_or(1, |bound| scaled(&bound, nodes, true));
         let missing = self
@@ -215,31 +170,19 @@ impl View<'_> {
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        let deleted = self
-            .api
-            .delete(&pod.name_any(), &DeleteParams::default())
-            .await
-            .map(drop);
+        let deleted = self.api.delete(&pod.name_any(), &DeleteParams::default()).await.map(drop);
         Ok(ignore(deleted, 404)?)
     }
 
     fn status(&self) -> DaemonSetStatus {
         let count = |wanted: &dyn Fn(&Pod) -> bool| {
-            let nodes = self
-                .nodes
-                .iter()
-                .filter(|node| self.on(node).is_some_and(wanted))
-                .count();
+            let nodes = self.nodes.iter().filter(|node| self.on(node).is_some_and(wanted)).count();
             i32::try_from(nodes).unwrap_or(i32::MAX)
         };
         let some = |count: i32| Some(count).filter(|count| *count > 0);
         let desired = i32::try_from(self.nodes.len()).unwrap_or(i32::MAX);
         let available = count(&|pod| self.is_available(pod));
-        let misplaced = self
-            .pods
-            .keys()
-            .filter(|node| !self.nodes.contains(node))
-            .count();
+        let misplaced = self.pods.keys().filter(|node| !self.nodes.contains(node)).count();
         DaemonSetStatus {
             current_number_scheduled: count(&|_| true),
             desired_number_scheduled: desired,

@@ -20,9 +20,9 @@ pub fn template_hash(
     if let Some(count) = collisions {
         bytes.extend(count.to_le_bytes());
     }
-    let hash = bytes.iter().fold(FNV_OFFSET, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME)
-    });
+    let hash = bytes
+        .iter()
+        .fold(FNV_OFFSET, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME));
     Ok(hash
         .to_string()
         .bytes()

@@ -29,10 +29,7 @@ pub fn owner_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReferen
 
 /// The controller that an object names.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references
-        .iter()
-        .flatten()
-        .find(|owner| owner.controller == Some(true))
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// Whether the owner controls the object.
@@ -50,12 +47,7 @@ pub fn list_selector(selector: &LabelSelector) -> String {
 
 /// The pod's condition of a type.
 pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
-    pod.status
-        .as_ref()?
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == type_)
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == type_)
 }
 
 /// Whether the pod is ready.
@@ -65,9 +57,7 @@ pub fn is_ready(pod: &Pod) -> bool {
 
 /// When the pod's readiness last changed.
 pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
-    condition(pod, "Ready")
-        .and_then(|ready| ready.last_transition_time.as_ref())
-        .map(|time| time.0)
+    condition(pod, "Ready").and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0)
 }
 
 /// How long until a ready pod counts as available; none when it is not ready.
@@ -80,11 +70,7 @@ pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option
     }
     let since = now.duration_since(ready_since(pod)?);
     let wait = SignedDuration::from_secs(min_ready_seconds.into()).saturating_sub(since);
-    Some(if wait.is_positive() {
-        wait.unsigned_abs()
-    } else {
-        Duration::ZERO
-    })
+    Some(if wait.is_positive() { wait.unsigned_abs() } else { Duration::ZERO })
 }
 
 /// Whether the pod is available.
@@ -93,10 +79,7 @@ pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
 }
 
 fn phase(pod: &Pod) -> &str {
-    pod.status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        .unwrap_or("")
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("")
 }
 
 /// Whether all its containers have ended for good.

@@ -42,14 +42,10 @@ async fn reconcile(seen: Arc<ReplicaSet>, client: Arc<Client>) -> Reconciled {
         return Ok(Action::await_change());
     }
     let api: Api<Pod> = Api::namespaced(Client::clone(&client), &namespace);
-    let selected = api
-        .list(&ListParams::default().labels(&pods::list_selector(&spec.selector)))
-        .await?
-        .items;
-    let owned: Vec<Pod> = selected
-        .into_iter()
-        .filter(|pod| pods::is_controlled_by(pod, &set))
-        .collect();
+    let selected =
+        api.list(&ListParams::default().labels(&pods::list_selector(&spec.selector))).await?.items;
+    let owned: Vec<Pod> =
+        selected.into_iter().filter(|pod| pods::is_controlled_by(pod, &set)).collect();
     let active: Vec<&Pod> = owned.iter().filter(|pod| pods::is_active(pod)).collect();
 
     // The status tells what was there before this turn's own changes; their events bring the next
@@ -59,10 +55,7 @@ async fn reconcile(seen: Arc<ReplicaSet>, client: Arc<Client>) -> Reconciled {
         create(&api, &set, wanted - active.len()).await?;
     } else {
         for pod in surplus(active.clone(), wanted) {
-            let deleted = api
-                .delete(&pod.name_any(), &DeleteParams::default())
-                .await
-                .map(drop);
+            let deleted = api.delete(&pod.name_any(), &DeleteParams::default()).await.map(drop);
             ignore(deleted, 404)?;
         }
     }
@@ -73,8 +66,7 @@ async fn reconcile(seen: Arc<ReplicaSet>, client: Arc<Client>) -> Reconciled {
     if set.status.as_ref() != Some(&status) {
         let mut updated = set.clone();
         updated.status = Some(status);
-        sets.replace_status(&set.name_any(), &PostParams::default(), &updated)
-            .await?;
+        sets.replace_status(&set.name_any(), &PostParams::default(), &updated).await?;
     }
     let next = active
         .iter()
@@ -85,17 +77,11 @@ async fn reconcile(seen: Arc<ReplicaSet>, client: Arc<Client>) -> Reconciled {
 }
 
 async fn create(api: &Api<Pod>, set: &ReplicaSet, count: usize) -> Result<(), kube::Error> {
-    let template = set
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.clone())
-        .unwrap_or_default();
+    let template = set.spec.as_ref().and_then(|spec| spec.template.clone()).unwrap_or_default();
     let mut pod = pods::from_template(&template, set);
     pod.metadata.generate_name = Some(format!("{}-", set.name_any()));
     let parameters = PostParams::default();
-    try_join_all((0..count).map(|_| api.create(&parameters, &pod)))
-        .await
-        .map(drop)
+    try_join_all((0..count).map(|_| api.create(&parameters, &pod))).await.map(drop)
 }
 
 /// The pods to give up so that `wanted` remain.
@@ -108,13 +94,7 @@ fn surplus(mut active: Vec<&Pod>, wanted: usize) -> Vec<&Pod> {
             .or_default() += 1;
     }
     active.sort_by_cached_key(|pod| {
-        pods::deletion_rank(
-            pod,
-            on_node
-                .get(&node(pod).as_deref())
-                .copied()
-                .unwrap_or_default(),
-        )
+        pods::deletion_rank(pod, on_node.get(&node(pod).as_deref()).copied().unwrap_or_default())
     });
     active.truncate(active.len().saturating_sub(wanted));
     active
@@ -134,9 +114,7 @@ fn status(set: &ReplicaSet, owned: &[Pod], active: &[&Pod], now: Timestamp) -> R
     ReplicaSetStatus {
         replicas: i32::try_from(active.len()).unwrap_or(i32::MAX),
         fully_labeled_replicas: some(count(&|pod| {
-            template_labels
-                .iter()
-                .all(|(key, value)| pod.labels().get(key) == Some(value))
+            template_labels.iter().all(|(key, value)| pod.labels().get(key) == Some(value))
         })),
         ready_replicas: some(count(&pods::is_ready)),
         available_replicas: some(count(&|pod| pods::is_available(pod, min_ready, now))),
@@ -145,9 +123,6 @@ fn status(set: &ReplicaSet, owned: &[Pod], active: &[&Pod], now: Timestamp) -> R
         )
         .ok(),
         observed_generation: set.metadata.generation,
-        conditions: set
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.clone()),
+        conditions: set.status.as_ref().and_then(|status| status.conditions.clone()),
     }
 }

@@ -45,18 +45,12 @@ where
     let present = format!("{}-{hash}", owner.name_any());
     let found = api.list(&ListParams::default()).await?.items;
     let mut revisions: Vec<Revision> = Vec::new();
-    for revision in found
-        .into_iter()
-        .filter(|revision| pods::is_controlled_by(revision, owner))
-    {
+    for revision in found.into_iter().filter(|revision| pods::is_controlled_by(revision, owner)) {
         revisions.push(remembered(&revision, hash_label)?);
     }
     revisions.sort_by_key(|revision| revision.number);
     let highest = revisions.last().map_or(0, |revision| revision.number);
-    if let Some(at) = revisions
-        .iter()
-        .position(|revision| revision.name == present)
-    {
+    if let Some(at) = revisions.iter().position(|revision| revision.name == present) {
         let mut revision = revisions.remove(at);
         if revision.number < highest {
             let patch = Patch::Merge(json!({ "revision": highest + 1 }));
@@ -66,12 +60,7 @@ where
         revisions.push(revision);
         return Ok(revisions);
     }
-    let mut labels = template
-        .metadata
-        .clone()
-        .unwrap_or_default()
-        .labels
-        .unwrap_or_default();
+    let mut labels = template.metadata.clone().unwrap_or_default().labels.unwrap_or_default();
     labels.insert(hash_label.to_owned(), hash.clone());
     let mut data = json!({ "spec": { "template": template } });
     data["spec"]["template"]["$patch"] = "replace".into();
@@ -100,11 +89,7 @@ fn remembered(revision: &ControllerRevision, hash_label: &str) -> Result<Revisio
     let data = revision.data.as_ref().map_or(&Value::Null, |data| &data.0);
     Ok(Revision {
         name: revision.name_any(),
-        hash: revision
-            .labels()
-            .get(hash_label)
-            .cloned()
-            .unwrap_or_default(),
+        hash: revision.labels().get(hash_label).cloned().unwrap_or_default(),
         template: serde_json::from_value(data["spec"]["template"].clone())?,
         number: revision.revision,
     })

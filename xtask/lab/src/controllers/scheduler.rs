@@ -35,29 +35,18 @@ async fn reconcile(seen: Arc<Pod>, client: Arc<Client>) -> Reconciled {
     let Some(pod) = api.get_opt(&seen.name_any()).await? else {
         return Ok(Action::await_change());
     };
-    let bound = pod
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.node_name.is_some());
+    let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     if bound || pod.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let nodes = Api::<Node>::all(client.clone())
-        .list(&ListParams::default())
-        .await?
-        .items;
-    let running = Api::<Pod>::all(client)
-        .list(&ListParams::default().fields("spec.nodeName!="))
-        .await?
-        .items;
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items;
+    let running =
+        Api::<Pod>::all(client).list(&ListParams::default().fields("spec.nodeName!=")).await?.items;
     let Some(node) = choose(&pod, &nodes, &running) else {
         return Ok(Action::requeue(RETRY));
     };
     let binding = Binding {
-        metadata: ObjectMeta {
-            name: Some(pod.name_any()),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(pod.name_any()), ..ObjectMeta::default() },
         target: ObjectReference {
             kind: Some("Node".into()),
             name: Some(node),
@@ -80,42 +69,25 @@ fn choose(pod: &Pod, nodes: &[Node], running: &[Pod]) -> Option<String> {
     let owner = pods::controller_of(&pod.metadata).map(|owner| &owner.uid);
     let on = |node: &str, of: &dyn Fn(&Pod) -> bool| {
         let here = |other: &Pod| {
-            other
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.node_name.as_deref())
-                == Some(node)
+            other.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node)
         };
-        running
-            .iter()
-            .filter(|other| pods::is_active(other) && here(other) && of(other))
-            .count()
+        running.iter().filter(|other| pods::is_active(other) && here(other) && of(other)).count()
     };
-    nodes
-        .iter()
-        .filter(|node| fits(pod, node))
-        .map(ResourceExt::name_any)
-        .min_by_key(|node| {
-            let siblings = on(node, &|other| {
-                owner.is_some() && pods::controller_of(&other.metadata).map(|o| &o.uid) == owner
-            });
-            (siblings, on(node, &|_| true), node.clone())
-        })
+    nodes.iter().filter(|node| fits(pod, node)).map(ResourceExt::name_any).min_by_key(|node| {
+        let siblings = on(node, &|other| {
+            owner.is_some() && pods::controller_of(&other.metadata).map(|o| &o.uid) == owner
+        });
+        (siblings, on(node, &|_| true), node.clone())
+    })
 }
 
 /// Whether a pod may run on a node: it takes pods, and has the labels that the pod selects.
 fn fits(pod: &Pod, node: &Node) -> bool {
     let spec = node.spec.as_ref();
     let takes = spec.is_none_or(|spec| spec.unschedulable != Some(true)) && !is_not_ready(node);
-    let selector = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.node_selector.as_ref());
+    let selector = pod.spec.as_ref().and_then(|spec| spec.node_selector.as_ref());
     takes
-        && selector
-            .into_iter()
-            .flatten()
-            .all(|(key, value)| node.labels().get(key) == Some(value))
+        && selector.into_iter().flatten().all(|(key, value)| node.labels().get(key) == Some(value))
 }
 
 /// Whether the node says of itself that it is not ready; one that says nothing is taken as ready.

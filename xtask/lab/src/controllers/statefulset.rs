@@ -63,52 +63,32 @@ async fn reconcile(seen: Arc<StatefulSet>, client: Arc<Client>) -> Reconciled {
     let Some(update) = revisions.last().cloned() else {
         return Ok(Action::await_change());
     };
-    let known = set
-        .status
-        .as_ref()
-        .and_then(|status| status.current_revision.clone());
-    let current = revisions
-        .iter()
-        .find(|r| Some(&r.name) == known.as_ref())
-        .unwrap_or(&update)
-        .clone();
+    let known = set.status.as_ref().and_then(|status| status.current_revision.clone());
+    let current =
+        revisions.iter().find(|r| Some(&r.name) == known.as_ref()).unwrap_or(&update).clone();
     let api: Api<Pod> = Api::namespaced(Client::clone(&client), &namespace);
-    let selected = api
-        .list(&ListParams::default().labels(&pods::list_selector(&spec.selector)))
-        .await?
-        .items;
+    let selected =
+        api.list(&ListParams::default().labels(&pods::list_selector(&spec.selector))).await?.items;
     let prefix = format!("{}-", set.name_any());
     let pods = selected
         .into_iter()
         .filter(|pod| pods::is_controlled_by(pod, &set))
         .filter_map(|pod| Some((pod.name_any().strip_prefix(&prefix)?.parse().ok()?, pod)))
         .collect();
-    let view = View {
-        set: &set,
-        spec,
-        api,
-        pods,
-        current,
-        update,
-    };
+    let view = View { set: &set, spec, api, pods, current, update };
     view.step().await?;
     let status = view.status();
     if set.status.as_ref() != Some(&status) {
         let mut updated = set.clone();
         updated.status = Some(status);
-        sets.replace_status(&set.name_any(), &PostParams::default(), &updated)
-            .await?;
+        sets.replace_status(&set.name_any(), &PostParams::default(), &updated).await?;
     }
     Ok(view.next_look())
 }
 
 impl View<'_> {
     fn first(&self) -> i32 {
-        self.spec
-            .ordinals
-            .as_ref()
-            .and_then(|ordinals| ordinals.start)
-            .unwrap_or(0)
+        self.spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or(0)
     }
 
     fn end(&self) -> i32 {
@@ -125,10 +105,7 @@ impl View<'_> {
     }
 
     fn updates_on_delete(&self) -> bool {
-        self.spec
-            .update_strategy
-            .as_ref()
-            .and_then(|strategy| strategy.type_.as_deref())
+        self.spec.update_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref())
             == Some("OnDelete")
     }
 
@@ -191,43 +168,25 @@ impl View<'_> {
 
     async fn create(&self, ordinal: i32) -> Result<(), Failed> {
         let keeps_current = !self.updates_on_delete() && ordinal < self.first() + self.partition();
-        let revision = if keeps_current {
-            &self.current
-        } else {
-            &self.update
-        };
+        let revision = if keeps_current { &self.current } else { &self.update };
         let name = format!("{}-{ordinal}", self.set.name_any());
         let mut pod = pods::from_template(&revision.template, self.set);
         pod.metadata.generate_name = Some(format!("{}-", self.set.name_any()));
         pod.metadata.name = Some(name.clone());
         pod.labels_mut().extend([
-            (
-                "statefulset.kubernetes.io/pod-name".to_owned(),
-                name.clone(),
-            ),
-            (
-                "apps.kubernetes.io/pod-index".to_owned(),
-                ordinal.to_string(),
-            ),
+            ("statefulset.kubernetes.io/pod-name".to_owned(), name.clone()),
+            ("apps.kubernetes.io/pod-index".to_owned(), ordinal.to_string()),
             (POD_LABEL.to_owned(), revision.name.clone()),
         ]);
         let spec = pod.spec.get_or_insert_default();
         spec.hostname = Some(name);
         spec.subdomain.clone_from(&self.spec.service_name);
-        let created = self
-            .api
-            .create(&PostParams::default(), &pod)
-            .await
-            .map(drop);
+        let created = self.api.create(&PostParams::default(), &pod).await.map(drop);
         Ok(ignore(created, 409)?)
     }
 
     async fn delete(&self, pod: &Pod) -> Result<(), Failed> {
-        let deleted = self
-            .api
-            .delete(&pod.name_any(), &DeleteParams::default())
-            .await
-            .map(drop);
+        let deleted = self.api.delete(&pod.name_any(), &DeleteParams::default()).await.map(drop);
         Ok(ignore(deleted, 404)?)
     }
 
@@ -239,17 +198,13 @@ impl View<'_> {
         let of = |revision: &Revision| {
             count(&|pod| pods::is_active(pod) && revision_of(pod) == Some(&revision.name))
         };
-        let (replicas, ready) = (
-            count(&|_| true),
-            count(&|pod| pods::is_active(pod) && pods::is_ready(pod)),
-        );
+        let (replicas, ready) =
+            (count(&|_| true), count(&|pod| pods::is_active(pod) && pods::is_ready(pod)));
         let (mut current, updated) = (of(&self.current), of(&self.update));
         let mut current_revision = self.current.name.clone();
         let wanted = self.spec.replicas.unwrap_or(1);
         if !self.updates_on_delete()
-            && [replicas, ready, updated]
-                .iter()
-                .all(|count| *count == wanted)
+            && [replicas, ready, updated].iter().all(|count| *count == wanted)
         {
             current_revision.clone_from(&self.update.name);
             current = updated;

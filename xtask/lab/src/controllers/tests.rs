@@ -30,25 +30,15 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> anyhow::Result<Self> {
-        let server = api::start(
-            TcpListener::bind("127.0.0.1:0").await?,
-            api::Options::default(),
-        );
+        let server = api::start(TcpListener::bind("127.0.0.1:0").await?, api::Options::default());
         let stop = CancellationToken::new();
         let controllers = super::start(&server.url(), stop.clone());
         let client = api::client(&server.url(), "test")?;
         for name in ["n1", "n2"] {
             let node: Node = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
-            Api::all(client.clone())
-                .create(&PostParams::default(), &node)
-                .await?;
+            Api::all(client.clone()).create(&PostParams::default(), &node).await?;
         }
-        Ok(Self {
-            server,
-            client,
-            _controllers: controllers,
-            _stop: stop.drop_guard(),
-        })
+        Ok(Self { server, client, _controllers: controllers, _stop: stop.drop_guard() })
     }
 
     fn api<K>(&self) -> Api<K>
@@ -63,10 +53,7 @@ impl Cluster {
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
         K: serde::de::DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
     {
-        Ok(self
-            .api()
-            .create(&PostParams::default(), &serde_json::from_value(object)?)
-            .await?)
+        Ok(self.api().create(&PostParams::default(), &serde_json::from_value(object)?).await?)
     }
 
     /// Waits until the object is as it should be; an error after [`PATIENCE`].
@@ -127,11 +114,7 @@ fn service() -> Value {
 }
 
 fn is_complete(deployment: &Deployment) -> bool {
-    let wanted = deployment
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.replicas)
-        .unwrap_or(1);
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
     status.observed_generation >= deployment.metadata.generation
         && status.updated_replicas.unwrap_or(0) == wanted

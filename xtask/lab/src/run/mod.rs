@@ -7,7 +7,7 @@ mod outcome;
 mod progress;
 mod workload;
 
-pub use outcome::{RunResult, Summary, counts_text};
+pub use outcome::{RunResult, Summary, counts_text, not_compared_text};
 
 use std::fs::File;
 use std::path::Path;
@@ -112,6 +112,9 @@ async fn experiment(
         journal.phase("agents ready");
     }
     cluster.set_watch_delays(args);
+    for agent in &mut agents {
+        agent.watch_metrics();
+    }
 
     progress.phase("load");
     let mut clients = Clients::start(cluster, args, out).await?;
@@ -159,7 +162,7 @@ async fn experiment(
             unsettled.push("an agent still has undecided failures at the deadline".to_owned());
         }
     }
-    for agent in &agents {
+    for agent in &mut agents {
         reports.push(agent.report(out).await?);
     }
     for agent in agents {

@@ -10,24 +10,14 @@ use super::{Options, create, next, pod, pods, server};
 use crate::api::client;
 
 fn grace(seconds: u32) -> DeleteParams {
-    DeleteParams {
-        grace_period_seconds: Some(seconds),
-        ..DeleteParams::default()
-    }
+    DeleteParams { grace_period_seconds: Some(seconds), ..DeleteParams::default() }
 }
 
 /// (deletion time in seconds from now, grace, generation)
 fn leaving(pod: &Pod, now: Timestamp) -> (Option<i64>, Option<i64>, Option<i64>) {
-    let deletion = pod
-        .metadata
-        .deletion_timestamp
-        .as_ref()
-        .map(|time| time.0.as_second() - now.as_second());
-    (
-        deletion,
-        pod.metadata.deletion_grace_period_seconds,
-        pod.metadata.generation,
-    )
+    let deletion =
+        pod.metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second() - now.as_second());
+    (deletion, pod.metadata.deletion_grace_period_seconds, pod.metadata.generation)
 }
 
 #[tokio::test]
@@ -42,24 +32,17 @@ async fn a_pod_leaves_in_the_steps_of_the_recording() -> anyhow::Result<()> {
     let kubelet = client(&handle.url(), "lab-kubelet-n1")?;
 
     let before = Timestamp::now();
-    pods(&controller)
-        .delete("a", &DeleteParams::default())
-        .await?;
+    pods(&controller).delete("a", &DeleteParams::default()).await?;
     let WatchEvent::Modified(terminating) = next(&mut events).await? else {
         anyhow::bail!("not modified")
     };
     let (deletion, grace_seconds, generation) = leaving(&terminating, before);
-    assert!(
-        deletion.is_some_and(|in_seconds| (30..=31).contains(&in_seconds)),
-        "{deletion:?}"
-    );
+    assert!(deletion.is_some_and(|in_seconds| (30..=31).contains(&in_seconds)), "{deletion:?}");
     assert_eq!((grace_seconds, generation), (Some(30), Some(2)));
 
     // A second deletion with no shorter grace changes nothing.
     let revision = handle.revision();
-    pods(&controller)
-        .delete("a", &DeleteParams::default())
-        .await?;
+    pods(&controller).delete("a", &DeleteParams::default()).await?;
     assert_eq!(handle.revision(), revision);
 
     let before = Timestamp::now();
@@ -68,28 +51,17 @@ async fn a_pod_leaves_in_the_steps_of_the_recording() -> anyhow::Result<()> {
         anyhow::bail!("not modified")
     };
     let (deletion, grace_seconds, generation) = leaving(&last, before);
-    assert!(
-        deletion.is_some_and(|in_seconds| (0..=1).contains(&in_seconds)),
-        "{deletion:?}"
-    );
+    assert!(deletion.is_some_and(|in_seconds| (0..=1).contains(&in_seconds)), "{deletion:?}");
     assert_eq!((grace_seconds, generation), (Some(0), Some(2)));
-    let WatchEvent::Deleted(gone) = next(&mut events).await? else {
-        anyhow::bail!("not deleted")
-    };
+    let WatchEvent::Deleted(gone) = next(&mut events).await? else { anyhow::bail!("not deleted") };
     assert_eq!(leaving(&gone, before).1, Some(0));
     assert_eq!(gone.resource_version(), Some(handle.revision().to_string()));
 
     let removals = handle.removals();
     assert_eq!(removals.len(), 1, "only the first deletion is a removal");
     let removal = &removals[0];
-    assert_eq!(
-        (removal.pod.as_str(), removal.user.as_str()),
-        ("a", "replicaset-controller")
-    );
-    assert_eq!(
-        (Some(removal.uid.clone()), removal.grace_seconds),
-        (created.uid(), 30)
-    );
+    assert_eq!((removal.pod.as_str(), removal.user.as_str()), ("a", "replicaset-controller"));
+    assert_eq!((Some(removal.uid.clone()), removal.grace_seconds), (created.uid(), 30));
     Ok(())
 }
 
@@ -106,17 +78,12 @@ async fn a_pod_without_a_node_is_gone_at_once() -> anyhow::Result<()> {
 async fn a_deletion_of_another_pod_of_that_name_is_a_conflict() -> anyhow::Result<()> {
     let (_handle, client) = server(Options::default()).await?;
     create(&client, pod("a", "n1")).await?;
-    let preconditions = kube::api::Preconditions {
-        uid: Some("other".into()),
-        resource_version: None,
-    };
+    let preconditions =
+        kube::api::Preconditions { uid: Some("other".into()), resource_version: None };
     let refused = pods(&client)
         .delete(
             "a",
-            &DeleteParams {
-                preconditions: Some(preconditions),
-                ..DeleteParams::default()
-            },
+            &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() },
         )
         .await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.is_conflict()));
@@ -130,15 +97,8 @@ async fn an_eviction_says_why_before_the_pod_leaves() -> anyhow::Result<()> {
     pods(&client).evict("a", &EvictParams::default()).await?;
     let evicted = pods(&client).get("a").await?;
     assert!(evicted.metadata.deletion_timestamp.is_some());
-    let conditions = evicted
-        .status
-        .and_then(|status| status.conditions)
-        .unwrap_or_default();
-    assert!(
-        conditions
-            .iter()
-            .any(|c| c.type_ == "DisruptionTarget" && c.status == "True")
-    );
+    let conditions = evicted.status.and_then(|status| status.conditions).unwrap_or_default();
+    assert!(conditions.iter().any(|c| c.type_ == "DisruptionTarget" && c.status == "True"));
     Ok(())
 }
 
@@ -151,10 +111,6 @@ async fn what_is_made_for_an_owner_that_is_gone_goes_too() -> anyhow::Result<()>
     }]);
     create(&client, object).await?;
     assert!(pods(&client).get_opt("a").await?.is_none());
-    assert!(
-        handle.removals()[0]
-            .user
-            .ends_with("generic-garbage-collector")
-    );
+    assert!(handle.removals()[0].user.ends_with("generic-garbage-collector"));
     Ok(())
 }

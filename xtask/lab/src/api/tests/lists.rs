@@ -15,21 +15,13 @@ async fn the_chunks_of_a_list_show_one_revision() -> anyhow::Result<()> {
     let first = pods(&client).list(&ListParams::default().limit(2)).await?;
     assert_eq!(first.metadata.remaining_item_count, Some(2));
     let token = first.metadata.continue_.clone().unwrap_or_default();
-    let now = DeleteParams {
-        grace_period_seconds: Some(0),
-        ..DeleteParams::default()
-    };
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     pods(&client).delete("c", &now).await?;
     create(&client, pod("e", "n1")).await?;
-    let rest = pods(&client)
-        .list(&ListParams::default().limit(5).continue_token(&token))
-        .await?;
+    let rest = pods(&client).list(&ListParams::default().limit(5).continue_token(&token)).await?;
     let names: Vec<String> = rest.items.iter().map(ResourceExt::name_any).collect();
     assert_eq!(names, ["c", "d"], "as it was when the list began");
-    assert_eq!(
-        rest.metadata.resource_version,
-        first.metadata.resource_version
-    );
+    assert_eq!(rest.metadata.resource_version, first.metadata.resource_version);
     Ok(())
 }
 
@@ -43,9 +35,7 @@ async fn a_chunk_whose_revision_is_compacted_away_is_gone() -> anyhow::Result<()
     create(&client, pod("c", "n1")).await?;
     handle.compact();
     let token = first.metadata.continue_.unwrap_or_default();
-    let refused = pods(&client)
-        .list(&ListParams::default().continue_token(&token))
-        .await;
+    let refused = pods(&client).list(&ListParams::default().continue_token(&token)).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 410));
     Ok(())
 }
@@ -56,13 +46,9 @@ async fn a_list_at_an_exact_revision_shows_the_past() -> anyhow::Result<()> {
     create(&client, pod("a", "n1")).await?;
     let then = handle.revision().to_string();
     create(&client, pod("b", "n1")).await?;
-    let past = ListParams::default()
-        .at(&then)
-        .matching(VersionMatch::Exact);
+    let past = ListParams::default().at(&then).matching(VersionMatch::Exact);
     assert_eq!(pods(&client).list(&past).await?.items.len(), 1);
-    let future = ListParams::default()
-        .at("999999")
-        .matching(VersionMatch::NotOlderThan);
+    let future = ListParams::default().at("999999").matching(VersionMatch::NotOlderThan);
     let refused = pods(&client).list(&future).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 504));
     Ok(())
@@ -82,19 +68,9 @@ async fn discovery_names_what_is_served() -> anyhow::Result<()> {
     let (_handle, client) = server(Options::default()).await?;
     assert_eq!(client.apiserver_version().await?.minor, "36");
     let groups = client.list_api_groups().await?;
-    assert!(
-        groups
-            .groups
-            .iter()
-            .any(|group| group.name == "discovery.k8s.io")
-    );
+    assert!(groups.groups.iter().any(|group| group.name == "discovery.k8s.io"));
     let resources = client.list_api_group_resources("apps/v1").await?;
-    assert!(
-        resources
-            .resources
-            .iter()
-            .any(|resource| resource.name == "deployments/status")
-    );
+    assert!(resources.resources.iter().any(|resource| resource.name == "deployments/status"));
     Ok(())
 }
 
@@ -109,10 +85,8 @@ async fn requests_are_counted_by_user_and_can_be_refused() -> anyhow::Result<()>
     handle.allow_all("rollrace-agent");
     pods(&agent).list(&ListParams::default()).await?;
     let usage = handle.usage();
-    let (key, counters) = usage
-        .iter()
-        .next()
-        .ok_or_else(|| anyhow::anyhow!("nothing was counted"))?;
+    let (key, counters) =
+        usage.iter().next().ok_or_else(|| anyhow::anyhow!("nothing was counted"))?;
     assert_eq!(
         (key.user.as_str(), key.verb, key.resource.as_str()),
         ("rollrace-agent-n1", "list", "pods")

@@ -35,10 +35,7 @@ async fn a_watcher_sees_everything_once(config: watcher::Config) -> anyhow::Resu
     assert_eq!(seen, ["init", "+a", "+b", "done"]);
     create(&client, pod("c", "n1")).await?;
     assert_eq!(short(&next(&mut events).await?), "=c");
-    let now = DeleteParams {
-        grace_period_seconds: Some(0),
-        ..DeleteParams::default()
-    };
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     pods(&client).delete("a", &now).await?;
     // The last update, with a grace of 0, and the removal.
     assert_eq!(short(&next(&mut events).await?), "=a");
@@ -59,10 +56,9 @@ async fn a_watcher_sees_everything_once(config: watcher::Config) -> anyhow::Resu
     while again.last().is_none_or(|last| last != "done") {
         match tokio::time::timeout(super::PATIENCE, events.next()).await? {
             Some(Ok(event)) => again.push(short(&event)),
-            Some(Err(error)) => assert!(
-                error.to_string().contains("too old resource version"),
-                "{error}"
-            ),
+            Some(Err(error)) => {
+                assert!(error.to_string().contains("too old resource version"), "{error}")
+            }
             None => anyhow::bail!("the watcher ended"),
         }
     }
@@ -89,26 +85,17 @@ async fn a_change_of_the_selection_shows_as_an_addition_or_a_deletion() -> anyho
     let revision = handle.revision().to_string();
     let label = async |value: &str| {
         let patch = Patch::Merge(json!({ "metadata": { "labels": { "app": value } } }));
-        pods(&client)
-            .patch("a", &PatchParams::default(), &patch)
-            .await
-            .map(drop)
+        pods(&client).patch("a", &PatchParams::default(), &patch).await.map(drop)
     };
-    let mut events = pods(&client)
-        .watch(&WatchParams::default().labels("app=web"), &revision)
-        .await?
-        .boxed();
+    let mut events =
+        pods(&client).watch(&WatchParams::default().labels("app=web"), &revision).await?.boxed();
     label("web").await?;
     assert!(matches!(next(&mut events).await?, WatchEvent::Added(_)));
     label("api").await?;
     let WatchEvent::Deleted(left) = next(&mut events).await? else {
         anyhow::bail!("it left the selection")
     };
-    assert_eq!(
-        left.labels()["app"],
-        "web",
-        "the last state inside the selection"
-    );
+    assert_eq!(left.labels()["app"], "web", "the last state inside the selection");
     assert_eq!(left.resource_version(), Some(handle.revision().to_string()));
     Ok(())
 }
@@ -119,9 +106,7 @@ async fn a_write_that_changes_nothing_makes_no_event() -> anyhow::Result<()> {
     let created = create(&client, pod("a", "n1")).await?;
     let before = handle.revision();
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "app": "api" } } }));
-    let patched = pods(&client)
-        .patch("a", &PatchParams::default(), &patch)
-        .await?;
+    let patched = pods(&client).patch("a", &PatchParams::default(), &patch).await?;
     assert_eq!(
         (handle.revision(), patched.resource_version()),
         (before, created.resource_version())
@@ -137,29 +122,19 @@ async fn a_delay_holds_back_the_watch_events_of_its_users_only_and_keeps_their_o
     let delay = Duration::from_millis(300);
     handle.set_watch_delay("rollrace-agent", delay);
     let revision = handle.revision().to_string();
-    let mut at_once = pods(&prompt)
-        .watch(&WatchParams::default(), &revision)
-        .await?
-        .boxed();
-    let mut later = pods(&late)
-        .watch(&WatchParams::default(), &revision)
-        .await?
-        .boxed();
+    let mut at_once = pods(&prompt).watch(&WatchParams::default(), &revision).await?.boxed();
+    let mut later = pods(&late).watch(&WatchParams::default(), &revision).await?.boxed();
     let written = Instant::now();
     for name in ["a", "b"] {
         create(&prompt, pod(name, "n1")).await?;
     }
     for name in ["a", "b"] {
-        let WatchEvent::Added(pod) = next(&mut at_once).await? else {
-            anyhow::bail!("not added")
-        };
+        let WatchEvent::Added(pod) = next(&mut at_once).await? else { anyhow::bail!("not added") };
         assert_eq!(pod.name_any(), name);
     }
     assert!(written.elapsed() < delay);
     for name in ["a", "b"] {
-        let WatchEvent::Added(pod) = next(&mut later).await? else {
-            anyhow::bail!("not added")
-        };
+        let WatchEvent::Added(pod) = next(&mut later).await? else { anyhow::bail!("not added") };
         assert_eq!(pod.name_any(), name);
     }
     assert!(written.elapsed() >= delay);
@@ -175,17 +150,12 @@ async fn a_delay_holds_back_the_watch_events_of_its_users_only_and_keeps_their_o
 
 #[tokio::test]
 async fn bookmarks_come_regularly_and_never_promise_what_is_held_back() -> anyhow::Result<()> {
-    let options = Options {
-        bookmark_interval: Duration::from_millis(20),
-        ..Options::default()
-    };
+    let options = Options { bookmark_interval: Duration::from_millis(20), ..Options::default() };
     let (handle, client) = server(options).await?;
     handle.set_watch_delay("test", Duration::from_millis(200));
     let revision = handle.revision();
-    let mut events = pods(&client)
-        .watch(&WatchParams::default(), &revision.to_string())
-        .await?
-        .boxed();
+    let mut events =
+        pods(&client).watch(&WatchParams::default(), &revision.to_string()).await?.boxed();
     create(&client, pod("a", "n1")).await?;
     let mut bookmarks = 0;
     loop {
@@ -202,25 +172,16 @@ async fn bookmarks_come_regularly_and_never_promise_what_is_held_back() -> anyho
     let WatchEvent::Bookmark(bookmark) = next(&mut events).await? else {
         anyhow::bail!("no bookmark")
     };
-    assert_eq!(
-        bookmark.metadata.resource_version,
-        handle.revision().to_string()
-    );
+    assert_eq!(bookmark.metadata.resource_version, handle.revision().to_string());
     Ok(())
 }
 
 #[tokio::test]
 async fn a_watch_ends_at_its_timeout() -> anyhow::Result<()> {
     let (_handle, client) = server(Options::default()).await?;
-    let mut events = pods(&client)
-        .watch(&WatchParams::default().timeout(1), "0")
-        .await?
-        .boxed();
+    let mut events = pods(&client).watch(&WatchParams::default().timeout(1), "0").await?.boxed();
     let started = Instant::now();
-    while tokio::time::timeout(super::PATIENCE, events.next())
-        .await?
-        .is_some()
-    {}
+    while tokio::time::timeout(super::PATIENCE, events.next()).await?.is_some() {}
     assert!(started.elapsed() >= Duration::from_millis(900));
     Ok(())
 }
@@ -230,19 +191,12 @@ async fn a_stopped_server_cuts_its_watches_and_a_successor_goes_on_from_its_stat
 -> anyhow::Result<()> {
     let (handle, client) = server(Options::default()).await?;
     create(&client, pod("a", "n1")).await?;
-    let mut events = pods(&client)
-        .watch(&WatchParams::default(), "0")
-        .await?
-        .boxed();
+    let mut events = pods(&client).watch(&WatchParams::default(), "0").await?.boxed();
     next(&mut events).await?;
     let state = handle.snapshot();
     handle.shutdown();
     while let Some(Ok(_)) = tokio::time::timeout(super::PATIENCE, events.next()).await? {}
-    let (_successor, client) = server(Options {
-        state: Some(state),
-        ..Options::default()
-    })
-    .await?;
+    let (_successor, client) = server(Options { state: Some(state), ..Options::default() }).await?;
     assert_eq!(pods(&client).get("a").await?.name_any(), "a");
     Ok(())
 }

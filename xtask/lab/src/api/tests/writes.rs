@@ -17,19 +17,11 @@ async fn a_generated_name_ends_in_five_characters_of_the_real_alphabet() -> anyh
     let name = created.name_any();
     let suffix = name.strip_prefix("api-7f76f4cc84-").unwrap_or_default();
     assert!(
-        suffix.len() == 5
-            && suffix
-                .chars()
-                .all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)),
+        suffix.len() == 5 && suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)),
         "{name}"
     );
     assert_eq!(created.metadata.generation, Some(1));
-    assert_eq!(
-        created
-            .spec
-            .and_then(|spec| spec.termination_grace_period_seconds),
-        Some(30)
-    );
+    assert_eq!(created.spec.and_then(|spec| spec.termination_grace_period_seconds), Some(30));
     Ok(())
 }
 
@@ -39,13 +31,9 @@ async fn a_stale_update_is_a_conflict_and_a_second_creation_too() -> anyhow::Res
     let mut first = create(&client, pod("a", "n1")).await?;
     let mut second = first.clone();
     first.labels_mut().insert("x".into(), "1".into());
-    pods(&client)
-        .replace("a", &PostParams::default(), &first)
-        .await?;
+    pods(&client).replace("a", &PostParams::default(), &first).await?;
     second.labels_mut().insert("x".into(), "2".into());
-    let refused = pods(&client)
-        .replace("a", &PostParams::default(), &second)
-        .await;
+    let refused = pods(&client).replace("a", &PostParams::default(), &second).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.is_conflict()));
     let again = create(&client, pod("a", "n1")).await;
     assert!(again.is_err_and(|error| error.to_string().contains("already exists")));
@@ -62,20 +50,13 @@ async fn the_generation_grows_with_the_spec_and_not_with_the_status() -> anyhow:
             "template": { "metadata": { "labels": { "app": "api" } }, "spec": { "containers": [{ "name": "app" }] } } },
     }))?;
     let created = api.create(&PostParams::default(), &object).await?;
-    let strategy = created
-        .spec
-        .and_then(|spec| spec.strategy)
-        .and_then(|strategy| strategy.rolling_update);
-    assert_eq!(
-        json!(strategy),
-        json!({ "maxSurge": "25%", "maxUnavailable": "25%" })
-    );
+    let strategy =
+        created.spec.and_then(|spec| spec.strategy).and_then(|strategy| strategy.rolling_update);
+    assert_eq!(json!(strategy), json!({ "maxSurge": "25%", "maxUnavailable": "25%" }));
 
     let status =
         Patch::Merge(json!({ "status": { "observedGeneration": 1 }, "spec": { "replicas": 9 } }));
-    let written = api
-        .patch_status("api", &PatchParams::default(), &status)
-        .await?;
+    let written = api.patch_status("api", &PatchParams::default(), &status).await?;
     assert_eq!(written.metadata.generation, Some(1));
     assert_eq!(
         written.spec.and_then(|spec| spec.replicas),
@@ -100,38 +81,18 @@ async fn a_service_gets_the_addresses_of_its_families() -> anyhow::Result<()> {
     let (_handle, client) = server(Options::default()).await?;
     let api: Api<Service> = Api::namespaced(client, "shop");
     let object = |name: &str, spec: serde_json::Value| -> anyhow::Result<Service> {
-        Ok(serde_json::from_value(
-            json!({ "metadata": { "name": name }, "spec": spec }),
-        )?)
+        Ok(serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec }))?)
     };
     let port = json!([{ "port": 80 }]);
     let chosen = object("a", json!({ "clusterIP": "10.96.0.80", "ports": port }))?;
-    let chosen = api
-        .create(&PostParams::default(), &chosen)
-        .await?
-        .spec
-        .unwrap_or_default();
+    let chosen = api.create(&PostParams::default(), &chosen).await?.spec.unwrap_or_default();
     assert_eq!(chosen.cluster_ips.unwrap_or_default(), ["10.96.0.80"]);
     assert_eq!(chosen.ip_families.unwrap_or_default(), ["IPv4"]);
-    let both = object(
-        "b",
-        json!({ "ipFamilies": ["IPv4", "IPv6"], "ports": port }),
-    )?;
-    let both = api
-        .create(&PostParams::default(), &both)
-        .await?
-        .spec
-        .unwrap_or_default();
-    assert_eq!(
-        both.cluster_ips.unwrap_or_default(),
-        ["10.96.1.1", "fd00:10:96::1:1"]
-    );
+    let both = object("b", json!({ "ipFamilies": ["IPv4", "IPv6"], "ports": port }))?;
+    let both = api.create(&PostParams::default(), &both).await?.spec.unwrap_or_default();
+    assert_eq!(both.cluster_ips.unwrap_or_default(), ["10.96.1.1", "fd00:10:96::1:1"]);
     let headless = object("c", json!({ "clusterIP": "None", "ports": port }))?;
-    let headless = api
-        .create(&PostParams::default(), &headless)
-        .await?
-        .spec
-        .unwrap_or_default();
+    let headless = api.create(&PostParams::default(), &headless).await?.spec.unwrap_or_default();
     assert_eq!(headless.cluster_ips.unwrap_or_default(), ["None"]);
     Ok(())
 }

@@ -16,21 +16,14 @@ impl Bounds {
     /// Of a Deployment; a Recreate strategy has neither.
     pub fn of(deployment: &Deployment) -> Self {
         let Some(spec) = &deployment.spec else {
-            return Self {
-                surge: 0,
-                unavailable: 0,
-            };
+            return Self { surge: 0, unavailable: 0 };
         };
         let strategy = spec.strategy.as_ref();
         if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
-            return Self {
-                surge: 0,
-                unavailable: 0,
-            };
+            return Self { surge: 0, unavailable: 0 };
         }
-        let rolling = strategy
-            .and_then(|strategy| strategy.rolling_update.clone())
-            .unwrap_or_default();
+        let rolling =
+            strategy.and_then(|strategy| strategy.rolling_update.clone()).unwrap_or_default();
         Self::resolve(&rolling, spec.replicas.unwrap_or(1))
     }
 
@@ -38,25 +31,11 @@ impl Bounds {
     /// out as 0, one replica may be missing, or nothing could ever move (`ResolveFenceposts`).
     fn resolve(rolling: &RollingUpdateDeployment, replicas: i32) -> Self {
         let quarter = IntOrString::String("25%".to_owned());
-        let surge = scaled(
-            rolling.max_surge.as_ref().unwrap_or(&quarter),
-            replicas,
-            true,
-        );
-        let unavailable = scaled(
-            rolling.max_unavailable.as_ref().unwrap_or(&quarter),
-            replicas,
-            false,
-        );
-        let unavailable = if surge == 0 && unavailable == 0 {
-            1
-        } else {
-            unavailable
-        };
-        Self {
-            surge,
-            unavailable: unavailable.min(replicas),
-        }
+        let surge = scaled(rolling.max_surge.as_ref().unwrap_or(&quarter), replicas, true);
+        let unavailable =
+            scaled(rolling.max_unavailable.as_ref().unwrap_or(&quarter), replicas, false);
+        let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+        Self { surge, unavailable: unavailable.min(replicas) }
     }
 }
 
@@ -67,11 +46,7 @@ pub fn scaled(value: &IntOrString, of: i32, round_up: bool) -> i32 {
         IntOrString::String(text) => {
             let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
             let product = percent * of;
-            if round_up {
-                (product + 99) / 100
-            } else {
-                product / 100
-            }
+            if round_up { (product + 99) / 100 } else { product / 100 }
         }
     }
 }
@@ -82,10 +57,7 @@ mod tests {
 
     fn resolved(surge: &str, unavailable: &str, replicas: i32) -> (i32, i32) {
         let value = |text: &str| {
-            Some(
-                text.parse()
-                    .map_or_else(|_| IntOrString::String(text.into()), IntOrString::Int),
-            )
+            Some(text.parse().map_or_else(|_| IntOrString::String(text.into()), IntOrString::Int))
         };
         let rolling = RollingUpdateDeployment {
             max_surge: value(surge),

@@ -41,9 +41,7 @@ pub async fn run(server: String, shutdown: CancellationToken) -> anyhow::Result<
     let controller = Controller::new(Api::<Deployment>::all(client.clone()), config.clone())
         .owns(Api::<ReplicaSet>::all(client.clone()), config.clone())
         // Recreate waits for the last old pod to be gone.
-        .watches(Api::<Pod>::all(client.clone()), config, |pod| {
-            of_leaving_pod(&pod)
-        });
+        .watches(Api::<Pod>::all(client.clone()), config, |pod| of_leaving_pod(&pod));
     runner::run(USER, controller, client, shutdown, reconcile).await
 }
 

@@ -34,10 +34,7 @@ const NOT_COPIED: &[&str] = &[
 
 /// The revision number that annotations tell; 0 when none.
 pub fn number(annotations: &BTreeMap<String, String>) -> i64 {
-    annotations
-        .get(REVISION)
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0)
+    annotations.get(REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
@@ -64,13 +61,7 @@ pub fn position_of_new(deployment: &Deployment, sets: &[ReplicaSet]) -> Option<u
 /// Sees to it that the new `ReplicaSet` exists (if it may be made) and that the revision numbers
 /// are right.
 pub async fn sync(rollout: &mut Rollout, create: bool) -> Result<(), Failed> {
-    let revision = rollout
-        .old
-        .iter()
-        .map(|set| number(set.annotations()))
-        .max()
-        .unwrap_or(0)
-        + 1;
+    let revision = rollout.old.iter().map(|set| number(set.annotations())).max().unwrap_or(0) + 1;
     match rollout.new.clone() {
         Some(found) => adopt(rollout, found, revision).await,
         None if create => make(rollout, revision).await,
@@ -90,24 +81,14 @@ async fn adopt(rollout: &mut Rollout, found: ReplicaSet, revision: i64) -> Resul
         let patch = Patch::Merge(json!({
             "metadata": { "annotations": annotations }, "spec": { "minReadySeconds": min_ready },
         }));
-        rollout.new = Some(
-            rollout
-                .sets
-                .patch(&found.name_any(), &PatchParams::default(), &patch)
-                .await?,
-        );
+        rollout.new =
+            Some(rollout.sets.patch(&found.name_any(), &PatchParams::default(), &patch).await?);
         return Ok(());
     }
     let mut updated = rollout.deployment.clone();
-    let number = found
-        .annotations()
-        .get(REVISION)
-        .cloned()
-        .unwrap_or_default();
-    let mut news = updated
-        .annotations_mut()
-        .insert(REVISION.into(), number.clone())
-        != Some(number);
+    let number = found.annotations().get(REVISION).cloned().unwrap_or_default();
+    let mut news =
+        updated.annotations_mut().insert(REVISION.into(), number.clone()) != Some(number);
     let known = status::condition(updated.status.as_ref(), status::PROGRESSING).is_some();
     if !known && rollout.spec().progress_deadline_seconds.is_some() {
         let message = format!("Found new replica set \"{}\"", found.name_any());
@@ -117,34 +98,19 @@ async fn adopt(rollout: &mut Rollout, found: ReplicaSet, revision: i64) -> Resul
         );
         news = true;
     }
-    if news {
-        rollout.write_deployment_status(&updated).await
-    } else {
-        Ok(())
-    }
+    if news { rollout.write_deployment_status(&updated).await } else { Ok(()) }
 }
 
 async fn make(rollout: &mut Rollout, revision: i64) -> Result<(), Failed> {
     let spec = rollout.spec().clone();
-    let collisions = rollout
-        .deployment
-        .status
-        .as_ref()
-        .and_then(|status| status.collision_count);
+    let collisions = rollout.deployment.status.as_ref().and_then(|status| status.collision_count);
     let hash = template_hash(&spec.template, collisions)?;
     let mut template = spec.template;
-    let labels = template
-        .metadata
-        .get_or_insert_default()
-        .labels
-        .get_or_insert_default();
+    let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
     labels.insert(HASH_LABEL.into(), hash.clone());
     let labels = labels.clone();
     let mut selector = spec.selector;
-    selector
-        .match_labels
-        .get_or_insert_default()
-        .insert(HASH_LABEL.into(), hash.clone());
+    selector.match_labels.get_or_insert_default().insert(HASH_LABEL.into(), hash.clone());
     let mut annotations = copied(rollout, &BTreeMap::new());
     renumber(&mut annotations, revision);
     annotations.extend(rollout.size_annotations());
@@ -180,9 +146,7 @@ async fn make(rollout: &mut Rollout, revision: i64) -> Result<(), Failed> {
         }
         Err(error) => return Err(error.into()),
     }
-    updated
-        .annotations_mut()
-        .insert(REVISION.into(), revision.to_string());
+    updated.annotations_mut().insert(REVISION.into(), revision.to_string());
     if spec.progress_deadline_seconds.is_some() {
         let message = format!("Created new replica set \"{name}\"");
         status::set_condition(

@@ -50,10 +50,7 @@ async fn scale_down_old(rollout: &mut Rollout) -> Result<bool, Failed> {
         return Ok(false);
     }
     let min_available = rollout.wanted() - rollout.bounds().unavailable;
-    let new_unavailable = rollout
-        .new
-        .as_ref()
-        .map_or(0, |new| replicas(new) - available(new));
+    let new_unavailable = rollout.new.as_ref().map_or(0, |new| replicas(new) - available(new));
     let removable = rollout.total() - min_available - new_unavailable;
     if removable <= 0 {
         return Ok(false);

@@ -36,18 +36,12 @@ pub struct Rollout {
 
 /// The replicas that a `ReplicaSet` is to have.
 pub fn replicas(set: &ReplicaSet) -> i32 {
-    set.spec
-        .as_ref()
-        .and_then(|spec| spec.replicas)
-        .unwrap_or(0)
+    set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
 }
 
 /// The replicas that are available.
 pub fn available(set: &ReplicaSet) -> i32 {
-    set.status
-        .as_ref()
-        .and_then(|status| status.available_replicas)
-        .unwrap_or(0)
+    set.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
 }
 
 impl Rollout {
@@ -66,10 +60,8 @@ impl Rollout {
             .list(&ListParams::default().labels(&pods::list_selector(&spec.selector)))
             .await?
             .items;
-        let mut old: Vec<ReplicaSet> = selected
-            .into_iter()
-            .filter(|set| pods::is_controlled_by(set, &deployment))
-            .collect();
+        let mut old: Vec<ReplicaSet> =
+            selected.into_iter().filter(|set| pods::is_controlled_by(set, &deployment)).collect();
         old.sort_by_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
         let new = revision::position_of_new(&deployment, &old).map(|at| old.remove(at));
         Ok(Some(Self {
@@ -102,10 +94,7 @@ impl Rollout {
 
     /// Whether the strategy takes all old pods away first.
     pub fn is_recreate(&self) -> bool {
-        self.spec()
-            .strategy
-            .as_ref()
-            .and_then(|strategy| strategy.type_.as_deref())
+        self.spec().strategy.as_ref().and_then(|strategy| strategy.type_.as_deref())
             == Some("Recreate")
     }
 
@@ -138,9 +127,8 @@ impl Rollout {
     pub async fn scale(&self, set: &mut ReplicaSet, to: i32) -> Result<bool, Failed> {
         let resized = replicas(set) != to;
         let annotations = self.size_annotations();
-        let annotated = annotations
-            .iter()
-            .all(|(key, value)| set.annotations().get(key) == Some(value));
+        let annotated =
+            annotations.iter().all(|(key, value)| set.annotations().get(key) == Some(value));
         if !resized && annotated {
             return Ok(false);
         }
@@ -148,10 +136,7 @@ impl Rollout {
         let patch = Patch::Merge(
             json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": to } }),
         );
-        *set = self
-            .sets
-            .patch(&set.name_any(), &PatchParams::default(), &patch)
-            .await?;
+        *set = self.sets.patch(&set.name_any(), &PatchParams::default(), &patch).await?;
         Ok(resized)
     }
 
@@ -178,17 +163,11 @@ impl Rollout {
         let api: Api<k8s_openapi::api::core::v1::Pod> =
             Api::namespaced(self.client.clone(), &self.namespace);
         let selector = pods::list_selector(&self.spec().selector);
-        let found = api
-            .list(&ListParams::default().labels(&selector))
-            .await?
-            .items;
+        let found = api.list(&ListParams::default().labels(&selector)).await?.items;
         let runs = |pod: &_| {
             !pods::is_terminal(pod) && self.old.iter().any(|set| pods::is_controlled_by(pod, set))
         };
-        Ok(self
-            .old
-            .iter()
-            .any(|set| set.status.as_ref().is_some_and(|s| s.replicas > 0))
+        Ok(self.old.iter().any(|set| set.status.as_ref().is_some_and(|s| s.replicas > 0))
             || found.iter().any(runs))
     }
 
@@ -229,10 +208,8 @@ impl Rollout {
     /// Writes the status and the annotations, which the status subresource takes too.
     pub async fn write_deployment_status(&mut self, updated: &Deployment) -> Result<(), Failed> {
         let name = updated.name_any();
-        self.deployment = self
-            .deployments
-            .replace_status(&name, &PostParams::default(), updated)
-            .await?;
+        self.deployment =
+            self.deployments.replace_status(&name, &PostParams::default(), updated).await?;
         Ok(())
     }
 
@@ -240,11 +217,8 @@ impl Rollout {
     pub async fn clean_up(&mut self) -> Result<(), Failed> {
         let limit =
             usize::try_from(self.spec().revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
-        let mut candidates: Vec<&ReplicaSet> = self
-            .old
-            .iter()
-            .filter(|set| set.metadata.deletion_timestamp.is_none())
-            .collect();
+        let mut candidates: Vec<&ReplicaSet> =
+            self.old.iter().filter(|set| set.metadata.deletion_timestamp.is_none()).collect();
         candidates.sort_by_key(|set| revision::number(set.annotations()));
         let surplus = candidates.len().saturating_sub(limit);
         for set in candidates.into_iter().take(surplus) {
@@ -252,10 +226,7 @@ impl Rollout {
             let settled = status.observed_generation >= set.metadata.generation;
             if status.replicas == 0 && replicas(set) == 0 && settled {
                 ignore(
-                    self.sets
-                        .delete(&set.name_any(), &DeleteParams::default())
-                        .await
-                        .map(drop),
+                    self.sets.delete(&set.name_any(), &DeleteParams::default()).await.map(drop),
                     404,
                 )?;
             }

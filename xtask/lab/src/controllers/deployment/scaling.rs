@@ -9,19 +9,17 @@ use crate::controllers::runner::Failed;
 /// Whether the wanted number has changed since the `ReplicaSets` were last told.
 pub fn is_scaling(rollout: &Rollout) -> bool {
     let wanted = rollout.wanted().to_string();
-    rollout.all().filter(|set| replicas(set) > 0).any(|set| {
-        set.annotations()
-            .get(DESIRED)
-            .is_some_and(|told| *told != wanted)
-    })
+    rollout
+        .all()
+        .filter(|set| replicas(set) > 0)
+        .any(|set| set.annotations().get(DESIRED).is_some_and(|told| *told != wanted))
 }
 
 /// Gives the `ReplicaSets` their share of the new number.
 pub async fn scale(rollout: &mut Rollout) -> Result<(), Failed> {
     let wanted = rollout.wanted();
-    let active: Vec<usize> = (0..rollout.old.len())
-        .filter(|at| replicas(&rollout.old[*at]) > 0)
-        .collect();
+    let active: Vec<usize> =
+        (0..rollout.old.len()).filter(|at| replicas(&rollout.old[*at]) > 0).collect();
     let new_replicas = rollout.new.as_ref().map_or(0, replicas);
     // One active ReplicaSet, or none: it takes all.
     match (active[..].as_ref(), new_replicas > 0) {
@@ -30,21 +28,13 @@ pub async fn scale(rollout: &mut Rollout) -> Result<(), Failed> {
         _ => {}
     }
     // The new one carries all: the old ones are done.
-    if rollout
-        .new
-        .as_ref()
-        .is_some_and(|new| replicas(new) == wanted && available(new) == wanted)
-    {
+    if rollout.new.as_ref().is_some_and(|new| replicas(new) == wanted && available(new) == wanted) {
         for at in active {
             rollout.scale_old(at, 0).await?;
         }
         return Ok(());
     }
-    if rollout.is_recreate() {
-        Ok(())
-    } else {
-        scale_in_proportion(rollout, &active).await
-    }
+    if rollout.is_recreate() { Ok(()) } else { scale_in_proportion(rollout, &active).await }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,33 +45,16 @@ enum Set {
 
 async fn scale_in_proportion(rollout: &mut Rollout, active: &[usize]) -> Result<(), Failed> {
     let wanted = rollout.wanted();
-    let allowed = if wanted > 0 {
-        wanted + rollout.bounds().surge
-    } else {
-        0
-    };
+    let allowed = if wanted > 0 { wanted + rollout.bounds().surge } else { 0 };
     // (which, its size, the total it was told to be part of), the newest last.
     let mut sets: Vec<(Set, i32, i32)> = active
         .iter()
         .map(|at| (Set::Old(*at), &rollout.old[*at]))
-        .chain(
-            rollout
-                .new
-                .as_ref()
-                .filter(|new| replicas(new) > 0)
-                .map(|new| (Set::New, new)),
-        )
+        .chain(rollout.new.as_ref().filter(|new| replicas(new) > 0).map(|new| (Set::New, new)))
         .map(|(set, found)| {
-            let told = found
-                .annotations()
-                .get(MAX)
-                .and_then(|text| text.parse().ok());
-            let before = rollout
-                .deployment
-                .status
-                .as_ref()
-                .and_then(|status| status.replicas)
-                .unwrap_or(0);
+            let told = found.annotations().get(MAX).and_then(|text| text.parse().ok());
+            let before =
+                rollout.deployment.status.as_ref().and_then(|status| status.replicas).unwrap_or(0);
             (set, replicas(found), told.unwrap_or(before))
         })
         .collect();
@@ -113,11 +86,7 @@ fn shares(sets: &[(Set, i32, i32)], wanted: i32, allowed: i32, to_add: i32) -> V
             (2 * size * allowed + told) / (2 * told) - size
         };
         let left = to_add - added;
-        let share = if to_add > 0 {
-            fraction.min(left)
-        } else {
-            fraction.max(left)
-        };
+        let share = if to_add > 0 { fraction.min(left) } else { fraction.max(left) };
         let share = if to_add == 0 { 0 } else { share };
         added += share;
         sizes.push((*set, size + share));

@@ -23,11 +23,7 @@ const RESUMED: &str = "DeploymentResumed";
 /// availability.
 pub fn calculate(rollout: &Rollout) -> DeploymentStatus {
     let sum = |of: &dyn Fn(&ReplicaSetStatus) -> i32| -> i32 {
-        rollout
-            .all()
-            .filter_map(|set| set.status.as_ref())
-            .map(of)
-            .sum()
+        rollout.all().filter_map(|set| set.status.as_ref()).map(of).sum()
     };
     // A count of 0 is left out, as Go's omitempty does; that of the terminating ones is a pointer
     // there.
@@ -78,9 +74,8 @@ pub fn judge_progress(rollout: &Rollout, next: &mut DeploymentStatus) {
         |name| format!("ReplicaSet \"{name}\""),
     );
     let current = condition(Some(next), PROGRESSING).cloned();
-    let was_complete = current
-        .as_ref()
-        .is_some_and(|current| current.reason.as_deref() == Some(COMPLETE));
+    let was_complete =
+        current.as_ref().is_some_and(|current| current.reason.as_deref() == Some(COMPLETE));
     if was_complete && next.replicas == next.updated_replicas {
         return;
     }
@@ -108,10 +103,7 @@ pub fn judge_progress(rollout: &Rollout, next: &mut DeploymentStatus) {
         .is_some_and(|current| time_left(&current, deadline).is_some_and(|left| left.is_zero()))
     {
         let message = format!("{subject} has timed out progressing.");
-        set_condition(
-            next,
-            new_condition(PROGRESSING, "False", TIMED_OUT, message),
-        );
+        set_condition(next, new_condition(PROGRESSING, "False", TIMED_OUT, message));
     }
 }
 
@@ -125,32 +117,19 @@ pub fn with_paused(deployment: &Deployment, paused: bool) -> Option<DeploymentSt
         return None;
     }
     let mut next = deployment.status.clone().unwrap_or_default();
-    let (reason, message) = if paused {
-        (PAUSED, "Deployment is paused")
-    } else {
-        (RESUMED, "Deployment is resumed")
-    };
-    set_condition(
-        &mut next,
-        new_condition(PROGRESSING, "Unknown", reason, message.into()),
-    );
+    let (reason, message) =
+        if paused { (PAUSED, "Deployment is paused") } else { (RESUMED, "Deployment is resumed") };
+    set_condition(&mut next, new_condition(PROGRESSING, "Unknown", reason, message.into()));
     Some(next)
 }
 
 /// Whether the Deployment's own status says that the rollout is complete.
 pub fn is_complete(deployment: &Deployment) -> bool {
-    deployment
-        .status
-        .as_ref()
-        .is_some_and(|status| is_complete_with(deployment, status))
+    deployment.status.as_ref().is_some_and(|status| is_complete_with(deployment, status))
 }
 
 fn is_complete_with(deployment: &Deployment, status: &DeploymentStatus) -> bool {
-    let wanted = deployment
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.replicas)
-        .unwrap_or(1);
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     status.updated_replicas.unwrap_or(0) == wanted
         && status.replicas.unwrap_or(0) == wanted
         && status.available_replicas.unwrap_or(0) == wanted
@@ -174,21 +153,14 @@ fn time_left(progressing: &DeploymentCondition, deadline_seconds: i32) -> Option
     }
     let since = Timestamp::now().duration_since(progressing.last_update_time.as_ref()?.0);
     let left = SignedDuration::from_secs(deadline_seconds.into()).saturating_sub(since);
-    Some(if left.is_positive() {
-        left.unsigned_abs()
-    } else {
-        Duration::ZERO
-    })
+    Some(if left.is_positive() { left.unsigned_abs() } else { Duration::ZERO })
 }
 
 /// How long until the rollout has to be looked at again though nothing happens.
 pub fn deadline_in(deployment: &Deployment) -> Option<Duration> {
     let deadline = deployment.spec.as_ref()?.progress_deadline_seconds?;
-    time_left(
-        condition(deployment.status.as_ref(), PROGRESSING)?,
-        deadline,
-    )
-    .filter(|left| !left.is_zero())
+    time_left(condition(deployment.status.as_ref(), PROGRESSING)?, deadline)
+        .filter(|left| !left.is_zero())
 }
 
 /// The condition of a type.
@@ -196,11 +168,7 @@ pub fn condition<'a>(
     status: Option<&'a DeploymentStatus>,
     type_: &str,
 ) -> Option<&'a DeploymentCondition> {
-    status?
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == type_)
+    status?.conditions.iter().flatten().find(|condition| condition.type_ == type_)
 }
 
 /// A condition that begins now.
@@ -224,18 +192,13 @@ pub fn new_condition(
 /// transition is kept while the status does not change (`SetDeploymentCondition`).
 pub fn set_condition(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
     let conditions = status.conditions.get_or_insert_default();
-    if let Some(at) = conditions
-        .iter()
-        .position(|kept| kept.type_ == condition.type_)
-    {
+    if let Some(at) = conditions.iter().position(|kept| kept.type_ == condition.type_) {
         let kept = &conditions[at];
         if kept.status == condition.status && kept.reason == condition.reason {
             return;
         }
         if kept.status == condition.status {
-            condition
-                .last_transition_time
-                .clone_from(&kept.last_transition_time);
+            condition.last_transition_time.clone_from(&kept.last_transition_time);
         }
         conditions.remove(at);
     }

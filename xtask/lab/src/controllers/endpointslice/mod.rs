@@ -36,13 +36,9 @@ pub async fn run(server: String, shutdown: CancellationToken) -> anyhow::Result<
     let controller = Controller::new(Api::<Service>::all(client.clone()), config.clone())
         .owns(Api::<EndpointSlice>::all(client.clone()), config.clone());
     let selecting = Selecting::new(controller.store());
-    let controller = controller.watches(Api::<Pod>::all(client.clone()), config, move |pod| {
-        selecting.services(&pod)
-    });
-    let context = Context {
-        client,
-        triggers: Triggers::default(),
-    };
+    let controller = controller
+        .watches(Api::<Pod>::all(client.clone()), config, move |pod| selecting.services(&pod));
+    let context = Context { client, triggers: Triggers::default() };
     runner::run(USER, controller, context, shutdown, reconcile).await
 }
 
@@ -60,24 +56,16 @@ async fn reconcile(seen: Arc<Service>, context: Arc<Context>) -> Reconciled {
     let Some(selector) = selecting::selector(&service) else {
         return Ok(Action::await_change());
     };
-    let selector: Vec<String> = selector
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
+    let selector: Vec<String> =
+        selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &namespace);
-    let mut pods = api
-        .list(&ListParams::default().labels(&selector.join(",")))
-        .await?
-        .items;
+    let mut pods = api.list(&ListParams::default().labels(&selector.join(","))).await?.items;
     pods.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
     let changed = context.triggers.time(&service, &pods);
 
     let slices: Api<EndpointSlice> = Api::namespaced(context.client.clone(), &namespace);
     let ours = wanted::own_slices(&service);
-    let mut existing = slices
-        .list(&ListParams::default().labels(&ours))
-        .await?
-        .items;
+    let mut existing = slices.list(&ListParams::default().labels(&ours)).await?.items;
     let parameters = PostParams::default();
     for mut wanted in wanted::slices(&service, &pods) {
         let Some(current) = take_matching(&mut existing, &wanted) else {
@@ -95,19 +83,11 @@ async fn reconcile(seen: Arc<Service>, context: Arc<Context>) -> Reconciled {
             && next.metadata.labels == current.metadata.labels;
         if !unchanged {
             trigger::annotate(&mut next.metadata, changed);
-            slices
-                .replace(&current.name_any(), &parameters, &next)
-                .await?;
+            slices.replace(&current.name_any(), &parameters, &next).await?;
         }
     }
     for stale in existing {
-        ignore(
-            slices
-                .delete(&stale.name_any(), &DeleteParams::default())
-                .await
-                .map(drop),
-            404,
-        )?;
+        ignore(slices.delete(&stale.name_any(), &DeleteParams::default()).await.map(drop), 404)?;
     }
     Ok(Action::await_change())
 }
@@ -129,17 +109,12 @@ fn take_matching(
 
 /// The endpoints in the order in which the slice has them already, new ones at the end.
 fn in_place(current: &[Endpoint], mut wanted: Vec<Endpoint>) -> Vec<Endpoint> {
-    let uid = |endpoint: &Endpoint| {
-        endpoint
-            .target_ref
-            .as_ref()
-            .and_then(|target| target.uid.clone())
-    };
+    let uid =
+        |endpoint: &Endpoint| endpoint.target_ref.as_ref().and_then(|target| target.uid.clone());
     let mut ordered = Vec::with_capacity(wanted.len());
     for old in current {
-        if let Some(at) = wanted
-            .iter()
-            .position(|new| new.addresses == old.addresses && uid(new) == uid(old))
+        if let Some(at) =
+            wanted.iter().position(|new| new.addresses == old.addresses && uid(new) == uid(old))
         {
             ordered.push(wanted.remove(at));
         }

@@ -16,10 +16,7 @@ pub struct Selecting {
 impl Selecting {
     /// Looks the Services up in a store.
     pub fn new(services: Store<Service>) -> Self {
-        Self {
-            services,
-            before: Mutex::default(),
-        }
+        Self { services, before: Mutex::default() }
     }
 
     /// The Services to look at when this pod has changed.
@@ -50,18 +47,11 @@ impl Selecting {
 
 /// The Service's selector; none when it has none, or an empty one.
 pub fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
-    service
-        .spec
-        .as_ref()?
-        .selector
-        .as_ref()
-        .filter(|selector| !selector.is_empty())
+    service.spec.as_ref()?.selector.as_ref().filter(|selector| !selector.is_empty())
 }
 
 fn selects(service: &Service, pod: &Pod) -> bool {
     selector(service).is_some_and(|wanted| {
-        wanted
-            .iter()
-            .all(|(key, value)| pod.labels().get(key) == Some(value))
+        wanted.iter().all(|(key, value)| pod.labels().get(key) == Some(value))
     })
 }

@@ -27,15 +27,9 @@ impl Triggers {
     /// The earliest change since the last turn that carries a time, which is what the annotation
     /// tells; none when nothing did, as for a deletion.
     pub fn time(&self, service: &Service, pods: &[Pod]) -> Option<Timestamp> {
-        let created = service
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|time| time.0);
-        let times: BTreeMap<String, Timestamp> = pods
-            .iter()
-            .filter_map(|pod| Some((pod.name_any(), pods::ready_since(pod)?)))
-            .collect();
+        let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let times: BTreeMap<String, Timestamp> =
+            pods.iter().filter_map(|pod| Some((pod.name_any(), pods::ready_since(pod)?))).collect();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let uid = service.uid().unwrap_or_default();
         let known = all.contains_key(&uid);
@@ -46,10 +40,7 @@ impl Triggers {
             .map(|(_, time)| *time)
             .chain(created.filter(|time| last.service.is_none_or(|before| *time > before)))
             .min();
-        *last = Seen {
-            service: created,
-            pods: times,
-        };
+        *last = Seen { service: created, pods: times };
         if known { changed } else { created }
     }
 }
@@ -58,10 +49,9 @@ impl Triggers {
 pub fn annotate(metadata: &mut ObjectMeta, trigger: Option<Timestamp>) {
     let annotations = metadata.annotations.get_or_insert_default();
     match trigger {
-        Some(time) => annotations.insert(
-            ANNOTATION.into(),
-            time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        ),
+        Some(time) => {
+            annotations.insert(ANNOTATION.into(), time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+        }
         None => annotations.remove(ANNOTATION),
     };
     if annotations.is_empty() {

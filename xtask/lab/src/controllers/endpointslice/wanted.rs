@@ -16,25 +16,15 @@ const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
 /// The label selector of the slices that this controller made for a Service.
 pub fn own_slices(service: &Service) -> String {
-    format!(
-        "{SERVICE_LABEL}={},{MANAGED_BY_LABEL}={MANAGED_BY}",
-        service.name_any()
-    )
+    format!("{SERVICE_LABEL}={},{MANAGED_BY_LABEL}={MANAGED_BY}", service.name_any())
 }
 
 /// The slices of a Service: one for each address family, and for each set of ports that its pods
 /// resolve to.
 pub fn slices(service: &Service, pods: &[Pod]) -> Vec<EndpointSlice> {
-    let families = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.ip_families.clone())
-        .unwrap_or_default();
-    let families = if families.is_empty() {
-        vec!["IPv4".to_owned()]
-    } else {
-        families
-    };
+    let families =
+        service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
+    let families = if families.is_empty() { vec!["IPv4".to_owned()] } else { families };
     let mut slices = Vec::new();
     for family in &families {
         let mut groups: Vec<(Vec<EndpointPort>, Vec<Endpoint>)> = Vec::new();
@@ -65,12 +55,7 @@ fn metadata(service: &Service) -> ObjectMeta {
     let mut labels = service.labels().clone();
     labels.insert(SERVICE_LABEL.into(), service.name_any());
     labels.insert(MANAGED_BY_LABEL.into(), MANAGED_BY.into());
-    if service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.cluster_ip.as_deref())
-        == Some("None")
-    {
+    if service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None") {
         labels.insert(HEADLESS_LABEL.into(), String::new());
     }
     ObjectMeta {
@@ -96,11 +81,8 @@ fn endpoint(service: &Service, pod: &Pod, family: &str) -> Option<Endpoint> {
     if addresses.is_empty() {
         return None;
     }
-    let publish_not_ready = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.publish_not_ready_addresses)
-        .unwrap_or(false);
+    let publish_not_ready =
+        service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses).unwrap_or(false);
     let serving = pods::is_ready(pod);
     let terminating = pod.metadata.deletion_timestamp.is_some();
     let spec = pod.spec.as_ref();
@@ -129,11 +111,7 @@ fn endpoint(service: &Service, pod: &Pod, family: &str) -> Option<Endpoint> {
 
 /// The Service's ports on this pod; a named target port that the pod does not have is left out.
 fn resolve_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
-    let ports = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.ports.clone())
-        .unwrap_or_default();
+    let ports = service.spec.as_ref().and_then(|spec| spec.ports.clone()).unwrap_or_default();
     ports
         .iter()
         .filter_map(|port| {

@@ -43,13 +43,9 @@ async fn life(client: Client, pod: Pod, address: String) -> Result<(), kube::Err
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
     let write = async |status: Value| {
-        api.patch_status(
-            &name,
-            &PatchParams::default(),
-            &Patch::Merge(json!({ "status": status })),
-        )
-        .await
-        .map(drop)
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({ "status": status })))
+            .await
+            .map(drop)
     };
     if pod.metadata.deletion_timestamp.is_none() {
         write(json!({
@@ -61,15 +57,9 @@ async fn life(client: Client, pod: Pod, address: String) -> Result<(), kube::Err
     }
     tokio::time::sleep(GONE_AFTER).await;
     write(json!({ "phase": "Succeeded", "conditions": conditions(false) })).await?;
-    api.delete(
-        &name,
-        &DeleteParams {
-            grace_period_seconds: Some(0),
-            ..DeleteParams::default()
-        },
-    )
-    .await
-    .map(drop)
+    api.delete(&name, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() })
+        .await
+        .map(drop)
 }
 
 fn conditions(ready: bool) -> Value {

@@ -13,10 +13,7 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 
 async fn roll_out(cluster: &Cluster, version: &str) -> anyhow::Result<Deployment> {
     let patch = Patch::Merge(json!({ "spec": { "template": template(version) } }));
-    let patched = cluster
-        .api::<Deployment>()
-        .patch("api", &PatchParams::default(), &patch)
-        .await?;
+    let patched = cluster.api::<Deployment>().patch("api", &PatchParams::default(), &patch).await?;
     let generation = patched.metadata.generation;
     cluster
         .until("api", |deployment: &Deployment| {
@@ -45,24 +42,13 @@ async fn a_rolling_update_replaces_every_pod_and_never_goes_below_the_wanted_num
     assert_eq!(rolled.annotations()[REVISION], "2");
     let rolled: Deployment = cluster
         .until("api", |deployment: &Deployment| {
-            deployment
-                .status
-                .as_ref()
-                .and_then(|status| status.terminating_replicas)
-                == Some(0)
+            deployment.status.as_ref().and_then(|status| status.terminating_replicas) == Some(0)
         })
         .await?;
     let status = rolled.status.unwrap_or_default();
-    let reasons: Vec<&str> = status
-        .conditions
-        .iter()
-        .flatten()
-        .filter_map(|c| c.reason.as_deref())
-        .collect();
-    assert_eq!(
-        reasons,
-        ["MinimumReplicasAvailable", "NewReplicaSetAvailable"]
-    );
+    let reasons: Vec<&str> =
+        status.conditions.iter().flatten().filter_map(|c| c.reason.as_deref()).collect();
+    assert_eq!(reasons, ["MinimumReplicasAvailable", "NewReplicaSetAvailable"]);
 
     let removals = cluster.server.removals();
     assert!(
@@ -72,16 +58,9 @@ async fn a_rolling_update_replaces_every_pod_and_never_goes_below_the_wanted_num
     );
     let mut removed: Vec<String> = removals.into_iter().map(|removal| removal.pod).collect();
     removed.sort();
-    assert_eq!(
-        removed, before,
-        "exactly the pods of the first revision were removed"
-    );
+    assert_eq!(removed, before, "exactly the pods of the first revision were removed");
 
-    let sets = cluster
-        .api::<ReplicaSet>()
-        .list(&ListParams::default())
-        .await?
-        .items;
+    let sets = cluster.api::<ReplicaSet>().list(&ListParams::default()).await?.items;
     let mut sizes: Vec<(String, i32)> = sets
         .iter()
         .map(|set| {
@@ -102,31 +81,16 @@ async fn a_rollback_renumbers_the_old_replica_set() -> anyhow::Result<()> {
     kubelet::start(&cluster.server)?;
     cluster.create::<Deployment>(deployment(2, "1")).await?;
     cluster.until("api", is_complete).await?;
-    let first = cluster
-        .api::<ReplicaSet>()
-        .list(&ListParams::default())
-        .await?
-        .items
-        .remove(0);
+    let first = cluster.api::<ReplicaSet>().list(&ListParams::default()).await?.items.remove(0);
     roll_out(&cluster, "2").await?;
     roll_out(&cluster, "1").await?;
     let again: ReplicaSet = cluster
-        .until(&first.name_any(), |set: &ReplicaSet| {
-            set.annotations()[REVISION] == "3"
-        })
+        .until(&first.name_any(), |set: &ReplicaSet| set.annotations()[REVISION] == "3")
         .await?;
-    assert_eq!(
-        again.annotations()["deployment.kubernetes.io/revision-history"],
-        "1"
-    );
-    assert_eq!(
-        again.metadata.creation_timestamp,
-        first.metadata.creation_timestamp
-    );
+    assert_eq!(again.annotations()["deployment.kubernetes.io/revision-history"], "1");
+    assert_eq!(again.metadata.creation_timestamp, first.metadata.creation_timestamp);
     cluster
-        .until("api", |deployment: &Deployment| {
-            deployment.annotations()[REVISION] == "3"
-        })
+        .until("api", |deployment: &Deployment| deployment.annotations()[REVISION] == "3")
         .await?;
     Ok(())
 }
@@ -140,11 +104,7 @@ async fn recreate_makes_no_new_pod_before_the_last_old_one_is_gone() -> anyhow::
     cluster.create::<Deployment>(object).await?;
     cluster.until("api", is_complete).await?;
     roll_out(&cluster, "2").await?;
-    let pods = cluster
-        .api::<Pod>()
-        .list(&ListParams::default())
-        .await?
-        .items;
+    let pods = cluster.api::<Pod>().list(&ListParams::default()).await?.items;
     assert_eq!(pods.len(), 2);
     assert_eq!(cluster.server.removals().len(), 2);
     Ok(())
@@ -157,10 +117,7 @@ async fn scaling_down_removes_pods_without_a_new_revision() -> anyhow::Result<()
     cluster.create::<Deployment>(deployment(3, "1")).await?;
     cluster.until("api", is_complete).await?;
     let patch = Patch::Merge(json!({ "spec": { "replicas": 1 } }));
-    cluster
-        .api::<Deployment>()
-        .patch("api", &PatchParams::default(), &patch)
-        .await?;
+    cluster.api::<Deployment>().patch("api", &PatchParams::default(), &patch).await?;
     let scaled: Deployment = cluster
         .until("api", |d: &Deployment| {
             is_complete(d) && d.spec.as_ref().and_then(|spec| spec.replicas) == Some(1)
@@ -176,11 +133,7 @@ async fn a_deleted_deployment_takes_its_replica_sets_and_pods_along() -> anyhow:
     let cluster = Cluster::start().await?;
     cluster.create::<Deployment>(deployment(2, "1")).await?;
     let set: ReplicaSet = loop {
-        let sets = cluster
-            .api::<ReplicaSet>()
-            .list(&ListParams::default())
-            .await?
-            .items;
+        let sets = cluster.api::<ReplicaSet>().list(&ListParams::default()).await?.items;
         if let Some(set) = sets.into_iter().next() {
             break set;
         }
@@ -191,27 +144,10 @@ async fn a_deleted_deployment_takes_its_replica_sets_and_pods_along() -> anyhow:
             set.status.as_ref().is_some_and(|s| s.replicas == 2)
         })
         .await?;
-    cluster
-        .api::<Deployment>()
-        .delete("api", &DeleteParams::default())
-        .await?;
-    assert!(
-        cluster
-            .api::<ReplicaSet>()
-            .list(&ListParams::default())
-            .await?
-            .items
-            .is_empty()
-    );
-    let pods = cluster
-        .api::<Pod>()
-        .list(&ListParams::default())
-        .await?
-        .items;
-    assert!(
-        pods.iter()
-            .all(|pod| pod.metadata.deletion_timestamp.is_some())
-    );
+    cluster.api::<Deployment>().delete("api", &DeleteParams::default()).await?;
+    assert!(cluster.api::<ReplicaSet>().list(&ListParams::default()).await?.items.is_empty());
+    let pods = cluster.api::<Pod>().list(&ListParams::default()).await?.items;
+    assert!(pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()));
     Ok(())
 }
 
@@ -226,25 +162,16 @@ async fn a_stateful_set_is_made_in_order_and_replaced_from_the_highest_number_do
             "template": template("1") },
     });
     cluster.create::<StatefulSet>(object).await?;
-    let first: StatefulSet = cluster
-        .until("db", |set: &StatefulSet| is_settled(set, 3))
-        .await?;
+    let first: StatefulSet = cluster.until("db", |set: &StatefulSet| is_settled(set, 3)).await?;
     let patch = Patch::Merge(json!({ "spec": { "template": template("2") } }));
-    cluster
-        .api::<StatefulSet>()
-        .patch("db", &PatchParams::default(), &patch)
-        .await?;
+    cluster.api::<StatefulSet>().patch("db", &PatchParams::default(), &patch).await?;
     let second: StatefulSet = cluster
         .until("db", |set: &StatefulSet| {
             set.metadata.generation > first.metadata.generation && is_settled(set, 3)
         })
         .await?;
-    let removed: Vec<String> = cluster
-        .server
-        .removals()
-        .into_iter()
-        .map(|removal| removal.pod)
-        .collect();
+    let removed: Vec<String> =
+        cluster.server.removals().into_iter().map(|removal| removal.pod).collect();
     assert_eq!(removed, ["db-2", "db-1", "db-0"]);
     let revision = |set: StatefulSet| set.status.and_then(|status| status.current_revision);
     assert_ne!(revision(first), revision(second));
@@ -275,24 +202,13 @@ async fn a_daemon_set_has_a_pod_on_every_node_and_replaces_them_one_at_a_time() 
             && status.updated_number_scheduled == Some(2)
             && status.number_available == Some(2)
     };
-    cluster
-        .until("agent", |set: &DaemonSet| rolled(set, 1))
-        .await?;
+    cluster.until("agent", |set: &DaemonSet| rolled(set, 1)).await?;
     let patch = Patch::Merge(json!({ "spec": { "template": template("2") } }));
-    cluster
-        .api::<DaemonSet>()
-        .patch("agent", &PatchParams::default(), &patch)
-        .await?;
-    cluster
-        .until("agent", |set: &DaemonSet| rolled(set, 2))
-        .await?;
+    cluster.api::<DaemonSet>().patch("agent", &PatchParams::default(), &patch).await?;
+    cluster.until("agent", |set: &DaemonSet| rolled(set, 2)).await?;
     let removals = cluster.server.removals();
     assert_eq!(removals.len(), 2);
-    assert!(
-        removals
-            .iter()
-            .all(|removal| removal.user == "daemonset-controller")
-    );
+    assert!(removals.iter().all(|removal| removal.user == "daemonset-controller"));
     // The second goes only when the first one's successor is ready, 90 ms after at the earliest.
     assert!(removals[1].at.duration_since(removals[0].at).as_millis() > 50);
     Ok(())
@@ -306,11 +222,8 @@ async fn the_progressing_condition_goes_through_the_reasons_of_the_recording() -
     cluster.create::<Deployment>(deployment(3, "1")).await?;
     let before: Deployment = cluster.until("api", is_complete).await?;
     let revision = before.resource_version().unwrap_or_default();
-    let mut events = cluster
-        .api::<Deployment>()
-        .watch(&WatchParams::default(), &revision)
-        .await?
-        .boxed();
+    let mut events =
+        cluster.api::<Deployment>().watch(&WatchParams::default(), &revision).await?.boxed();
     roll_out(&cluster, "2").await?;
     let mut reasons: Vec<String> = Vec::new();
     let collect = async {
@@ -319,14 +232,9 @@ async fn the_progressing_condition_goes_through_the_reasons_of_the_recording() -
                 continue;
             };
             let status = deployment.status.clone().unwrap_or_default();
-            let progressing = status
-                .conditions
-                .into_iter()
-                .flatten()
-                .find(|c| c.type_ == "Progressing");
-            let reason = progressing
-                .and_then(|condition| condition.reason)
-                .unwrap_or_default();
+            let progressing =
+                status.conditions.into_iter().flatten().find(|c| c.type_ == "Progressing");
+            let reason = progressing.and_then(|condition| condition.reason).unwrap_or_default();
             if reasons.last() != Some(&reason) {
                 reasons.push(reason);
             }

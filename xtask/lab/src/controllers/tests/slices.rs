@@ -43,14 +43,7 @@ fn follow(lives: &mut Lives, slice: &EndpointSlice) -> bool {
         .iter()
         .zip(shape(slice).chars())
         .map(|(endpoint, state)| {
-            (
-                endpoint
-                    .target_ref
-                    .clone()
-                    .and_then(|target| target.name)
-                    .unwrap_or_default(),
-                state,
-            )
+            (endpoint.target_ref.clone().and_then(|target| target.name).unwrap_or_default(), state)
         })
         .collect();
     for name in states.keys() {
@@ -78,30 +71,19 @@ async fn a_rolling_update_takes_the_endpoints_through_the_states_of_the_recordin
     let slices = cluster.api::<EndpointSlice>();
     // The slice follows the pods, so it may be a moment behind the Deployment.
     let name = slices.list(&ListParams::default()).await?.items[0].name_any();
-    let first = cluster
-        .until(&name, |slice: &EndpointSlice| shape(slice) == "RRR")
-        .await?;
+    let first = cluster.until(&name, |slice: &EndpointSlice| shape(slice) == "RRR").await?;
     let port = &first.ports.as_deref().unwrap_or_default()[0];
-    assert_eq!(
-        (port.name.as_deref(), port.port),
-        (Some("http"), Some(8080))
-    );
+    assert_eq!((port.name.as_deref(), port.port), (Some("http"), Some(8080)));
     assert!(name.starts_with("api-") && name.len() == 9, "{name}");
 
     let mut lives = Lives::new();
     follow(&mut lives, &first);
     let mut events = slices
-        .watch(
-            &WatchParams::default(),
-            &first.resource_version().unwrap_or_default(),
-        )
+        .watch(&WatchParams::default(), &first.resource_version().unwrap_or_default())
         .await?
         .boxed();
     let patch = Patch::Merge(json!({ "spec": { "template": template("2") } }));
-    cluster
-        .api::<Deployment>()
-        .patch("api", &PatchParams::default(), &patch)
-        .await?;
+    cluster.api::<Deployment>().patch("api", &PatchParams::default(), &patch).await?;
     let collect = async {
         while let Some(event) = events.try_next().await? {
             let WatchEvent::Modified(slice) = event else {
@@ -145,13 +127,7 @@ async fn a_service_without_pods_has_one_empty_slice() -> anyhow::Result<()> {
         anyhow::bail!("no slice was made: {first:?}")
     };
     assert!(slice.endpoints.is_empty() && slice.ports.is_none());
-    assert!(
-        slice
-            .metadata
-            .annotations
-            .unwrap_or_default()
-            .contains_key(TRIGGER)
-    );
+    assert!(slice.metadata.annotations.unwrap_or_default().contains_key(TRIGGER));
     Ok(())
 }
 
@@ -161,16 +137,12 @@ async fn publish_not_ready_addresses_makes_every_endpoint_ready() -> anyhow::Res
     let mut object = super::service();
     object["spec"]["publishNotReadyAddresses"] = true.into();
     object["spec"]["clusterIP"] = "None".into();
-    cluster
-        .create::<k8s_openapi::api::core::v1::Service>(object)
-        .await?;
+    cluster.create::<k8s_openapi::api::core::v1::Service>(object).await?;
     let pod = json!({
         "metadata": { "name": "a", "labels": { "app": "api" } },
         "spec": { "nodeName": "n1", "containers": [{ "name": "app", "ports": [{ "name": "web", "containerPort": 1 }] }] },
     });
-    cluster
-        .create::<k8s_openapi::api::core::v1::Pod>(pod)
-        .await?;
+    cluster.create::<k8s_openapi::api::core::v1::Pod>(pod).await?;
     let status = json!({ "status": { "phase": "Running", "podIP": "10.244.0.9", "podIPs": [{ "ip": "10.244.0.9" }] } });
     cluster
         .api::<k8s_openapi::api::core::v1::Pod>()

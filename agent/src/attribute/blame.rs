@@ -1,0 +1,74 @@
+//! A cause with its evidence.
+
+use std::sync::Arc;
+
+use crate::{
+    endpoints::Lifetime,
+    model::{Cause, RolloutId, Side, WorkloadKey},
+};
+
+/// A cause with its evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// Cause.
+    pub cause: Cause,
+    /// Side of the rollout.
+    pub side: Option<Side>,
+    /// The rollout.
+    pub rollout: Option<RolloutId>,
+    /// Namespace of the backend; empty if unknown.
+    pub namespace: Arc<str>,
+    /// The only Service that the backend is behind; empty if there is none, or several.
+    pub service: Arc<str>,
+    /// Pod name; empty if unknown.
+    pub pod: Arc<str>,
+    /// Workload, if known.
+    pub workload: Option<WorkloadKey>,
+    /// Chain of evidence.
+    pub evidence: Vec<String>,
+}
+
+impl Blame {
+    /// Nothing is known.
+    pub fn unknown(why: String) -> Self {
+        let empty: Arc<str> = "".into();
+        Self {
+            cause: Cause::Unknown,
+            side: None,
+            rollout: None,
+            namespace: empty.clone(),
+            service: empty.clone(),
+            pod: empty,
+            workload: None,
+            evidence: vec![why],
+        }
+    }
+
+    /// The backend is known, the cause not yet.
+    pub(super) fn of(life: &Lifetime, wire: &str) -> Self {
+        let mut services = life.services.iter();
+        let only = services.next().filter(|_| services.next().is_none());
+        Self {
+            namespace: life.namespace.clone(),
+            service: only.cloned().unwrap_or_else(|| "".into()),
+            pod: life.pod.as_ref().map_or_else(|| "".into(), |pod| pod.name.clone()),
+            ..Self::unknown(wire.to_owned())
+        }
+    }
+
+    /// Says why.
+    pub(super) fn because(&mut self, why: String) {
+        self.evidence.push(why);
+    }
+
+    pub(super) fn is(&mut self, cause: Cause) -> bool {
+        self.cause = cause;
+        true
+    }
+
+    pub(super) fn is_rollout(&mut self, id: RolloutId, side: Side) -> bool {
+        self.rollout = Some(id);
+        self.side = Some(side);
+        self.is(Cause::Rollout)
+    }
+}

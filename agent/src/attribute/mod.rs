@@ -1,0 +1,153 @@
+//! From a failure and what is known of its backend to a cause, with the chain of evidence; or to
+//! "not yet". Unknown is an answer, a guess is not.
+//!
+//! # Layout
+//! - `whose`: whose the backend's address was
+//! - `departure`: why an endpoint left
+//! - `serving`: why one that did not leave failed
+//! - `blame`, `words`: the cause with its evidence
+
+mod blame;
+mod departure;
+mod serving;
+mod whose;
+mod words;
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+pub use blame::Blame;
+use whose::{Whose, whose};
+
+use crate::{
+    attempts::Failed,
+    endpoints::{Endpoints, Lifetime, Name},
+    engine::AttemptCounts,
+    model::{Class, Mono},
+    owners::Owners,
+    rollouts::Rollouts,
+};
+
+/// Longest wait for evidence after the outcome was known.
+pub const EVIDENCE_NANOS: u64 = 30_000_000_000;
+
+/// Everything a verdict rests on.
+pub struct Known<'a> {
+    /// Lifetimes.
+    pub endpoints: &'a Endpoints,
+    /// Pods and their owners.
+    pub owners: &'a Owners,
+    /// Rollouts.
+    pub rollouts: &'a Rollouts,
+    /// Counts by what was dialled.
+    pub counts: &'a BTreeMap<SocketAddr, AttemptCounts>,
+    /// Now.
+    pub now: Mono,
+    /// This node's name if the client has its address: kubelet's probes come from there, and go to
+    /// pods of the same node.
+    pub probing_node: Option<&'a str>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Decided.
+    Blame(Box<Blame>),
+    /// Given up by the client before it could fail, on an endpoint that was serving: no failure.
+    Cancelled,
+    /// A direct connection that no Service sent there: a kubelet's probe, or a client that dials an
+    /// endpoint which was never ready.
+    Undirected,
+    /// Neither its backend nor what was dialled is of any Service.
+    Foreign,
+    /// Evidence is missing and may still come.
+    NotYet,
+}
+
+/// Decides, or waits.
+pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Decision {
+    let last_chance = known.now.since(failed.ended) >= EVIDENCE_NANOS;
+    let life = match whose(failed, service, known.endpoints) {
+        Whose::One(life) => life,
+        Whose::Nobody if last_chance && service.is_none() => return Decision::Foreign,
+        Whose::Nobody => {
+            return unless(last_chance, failed, || {
+                let mut blame = Blame::unknown(failed.wire.clone());
+                blame.because(match failed.class {
+                    Class::Rejected => "no endpoint of the Service was seen leaving".to_owned(),
+                    _ => "no endpoint was seen at that address".to_owned(),
+                });
+                blame
+            });
+        }
+        Whose::Either(earlier, later) => {
+            return unless(last_chance, failed, || either(failed, earlier, later));
+        }
+    };
+    if !failed.attempt.dnat && failed.class != Class::Rejected {
+        if known.probing_node.is_some_and(|node| life.node.as_deref() == Some(node)) {
+            return Decision::Undirected;
+        }
+        if life.ready.is_none() {
+            return if last_chance { Decision::Undirected } else { Decision::NotYet };
+        }
+    }
+    let pod = life.pod.as_ref().and_then(|pod| known.owners.pod_by_uid(&pod.uid));
+    let left = departure::explains(failed, life, pod);
+    if failed.early && left.is_none() {
+        return if last_chance { Decision::Cancelled } else { Decision::NotYet };
+    }
+    let mut blame = Blame::of(life, &failed.wire);
+    let Some(pod) = &life.pod else {
+        blame.because("the endpoint names no pod".to_owned());
+        return Decision::Blame(Box::new(blame));
+    };
+    let place = known.owners.place(&pod.uid);
+    blame.workload = known.owners.workload_of(&pod.uid);
+    let is_known = match left {
+        Some(left) => departure::blame(&mut blame, failed, life, left, place.as_ref(), known),
+        None => serving::blame(&mut blame, failed, life, place.as_ref(), known, last_chance),
+    };
+    if is_known {
+        return Decision::Blame(Box::new(blame));
+    }
+    unless(last_chance, failed, || {
+        blame.because(if blame.workload.is_none() {
+            let why = known.owners.answer(&pod.uid).map_or("nobody could be asked", |(_, how)| how);
+            format!("owner of pod {} unknown: {why}", pod.name)
+        } else if place.is_none() {
+            format!("revision of pod {} unknown", pod.name)
+        } else if left.is_none() {
+            format!("pod {} was serving, and did not leave", pod.name)
+        } else {
+            "no rollout of its workload fits".to_owned()
+        });
+        blame
+    })
+}
+
+fn unless(last_chance: bool, failed: &Failed, blame: impl FnOnce() -> Blame) -> Decision {
+    match (last_chance, failed.early) {
+        (false, _) => Decision::NotYet,
+        (true, true) => Decision::Cancelled,
+        (true, false) => Decision::Blame(Box::new(blame())),
+    }
+}
+
+fn either(failed: &Failed, earlier: &Lifetime, later: &Lifetime) -> Blame {
+    let mut blame = Blame::unknown(failed.wire.clone());
+    let syn = failed.last_syn();
+    let (was, is) = (words::name(earlier), words::name(later));
+    let gone = words::apart(earlier.gone.unwrap_or(earlier.first_seen), syn);
+    let seen = words::apart(later.first_seen, syn);
+    blame.because(format!(
+        "the address passed from {was} (gone {gone}) to {is} (first seen {seen}): either fits"
+    ));
+    blame
+}
+
+/// The Service that a client means when it dials this address and port.
+pub fn service_dialled(original: SocketAddr, dnat: bool, endpoints: &Endpoints) -> Option<Name> {
+    let virtual_address = endpoints.service_at(original);
+    let node_port = || endpoints.service_at_node_port(original.port()).filter(|_| dnat);
+    virtual_address.or_else(node_port).cloned()
+}

@@ -1,0 +1,370 @@
+//! Folds slices and Services into lifetimes: who was behind (address, port), and when.
+//!
+//! An endpoint is (address, port, pod UID): addresses are reused, sometimes within 30 s. It
+//! *leaves* when it is first not ready after having been ready, terminating, or absent from every
+//! slice.
+//!
+//! # Layout
+//! - `lifetime`: one pod's time at one address and port
+//! - `said`: what the slices say now
+//! - `services`: the addresses under which Services are dialled
+
+mod lifetime;
+mod said;
+mod services;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+pub use lifetime::{Lifetime, WATCH_LAG_NANOS};
+use lifetime::{Origin, Seen, Stage};
+use said::{Member, Slices};
+use services::Services;
+
+use crate::model::{EndpointConditions, Mono, ServiceFacts, SliceFacts};
+
+/// Namespace and name.
+pub type Name = (Arc<str>, Arc<str>);
+
+/// How long a gone endpoint is remembered: thirty times as long as a stale conntrack entry lives
+/// after its last SYN, since a client with few ports can keep one alive.
+const REMEMBER_NANOS: u64 = 3_600 * 1_000_000_000;
+
+/// How long a departure is recent: fresh SYNs to it are still asked for.
+const RECENT_NANOS: u64 = 120 * 1_000_000_000;
+
+/// The most lifetimes kept beside those that slices name now; the first gone go first.
+const MAX_GONE: usize = 200_000;
+
+/// The most recent departures kept.
+const MAX_RECENT: usize = 65_536;
+
+/// What one change of a slice did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A pod or address appeared.
+    Appeared(SocketAddr),
+    /// It left.
+    Left(SocketAddr),
+    /// It was forgotten: nothing can point at it any more.
+    Forgotten(SocketAddr),
+}
+
+/// The fold.
+#[derive(Clone, Debug, Default)]
+pub struct Endpoints {
+    slices: Slices,
+    services: Services,
+    /// Current members with the merged conditions.
+    members: BTreeMap<Member, EndpointConditions>,
+    lifetimes: BTreeMap<SocketAddr, Vec<Lifetime>>,
+    /// Where each Service's lifetimes are.
+    of_service: BTreeMap<Name, BTreeSet<SocketAddr>>,
+    /// Where each pod's lifetimes are, by UID.
+    of_pod: BTreeMap<Arc<str>, BTreeSet<SocketAddr>>,
+    /// Departures of late, oldest first.
+    recent: VecDeque<(Mono, SocketAddr)>,
+    /// How many lifetimes are serving, leaving, gone.
+    stages: [usize; 3],
+    listed: bool,
+    /// Since when the watches are out of step.
+    behind_since: Option<Mono>,
+}
+
+impl Endpoints {
+    /// None known, and the watches not in step yet.
+    pub fn out_of_step() -> Self {
+        Self { behind_since: Some(Mono(0)), ..Self::default() }
+    }
+
+    /// The watches are in step, or have been out of it since then: what is seen next may be that
+    /// old.
+    pub fn in_step(&mut self, in_step: bool, at: Mono) {
+        self.behind_since = if in_step { None } else { self.behind_since.or(Some(at)) };
+    }
+
+    fn seen(&self, at: Mono) -> Seen {
+        let since = self.behind_since.unwrap_or(at).min(at);
+        Seen { at, after: Mono(since.0.saturating_sub(WATCH_LAG_NANOS)) }
+    }
+
+    /// A slice exists with this content.
+    pub fn slice(&mut self, slice: &SliceFacts, at: Mono) -> Vec<Change> {
+        let touched = self.slices.put(slice);
+        self.settle(touched, at)
+    }
+
+    /// A slice is gone.
+    pub fn slice_gone(&mut self, name: &Name, at: Mono) -> Vec<Change> {
+        let touched = self.slices.remove(name);
+        self.settle(touched, at)
+    }
+
+    /// A list was completed: slices that it lacks are gone.
+    pub fn slices_listed(&mut self, names: &[Name], at: Mono) -> Vec<Change> {
+        let mut touched = BTreeSet::new();
+        for name in self.slices.missing(names) {
+            touched.extend(self.slices.remove(&name));
+        }
+        let changes = self.settle(touched, at);
+        self.listed = true;
+        changes
+    }
+
+    /// The newest version of the slices of this Service as last seen.
+    pub fn slice_version(&self, namespace: &Arc<str>, service: &Arc<str>) -> Option<Arc<str>> {
+        self.slices.version(&(namespace.clone(), service.clone()))
+    }
+
+    /// Merges what all slices say of each touched member, and folds that into its lifetime.
+    fn settle(&mut self, touched: BTreeSet<Member>, at: Mono) -> Vec<Change> {
+        let seen = self.seen(at);
+        let mut changes = Vec::new();
+        for member in touched {
+            let said = self.slices.say(&member);
+            let endpoint = member.endpoint;
+            let had_left = if let Some(said) = &said {
+                if self.members.insert(member.clone(), said.conditions).is_none() {
+                    self.begin(&member, said.origin.clone(), seen);
+                    changes.push(Change::Appeared(endpoint));
+                }
+                for service in &said.services {
+                    let name = (member.namespace.clone(), service.clone());
+                    self.of_service.entry(name).or_default().insert(endpoint);
+                }
+                self.change(&member, |life| {
+                    life.services.extend(said.services.iter().cloned());
+                    life.observe(said.conditions, seen);
+                })
+            } else if self.members.remove(&member).is_some() {
+                self.change(&member, |life| life.vanish(seen))
+            } else {
+                continue;
+            };
+            if had_left == Some((false, true)) {
+                self.recent.push_back((at, endpoint));
+                if self.recent.len() > MAX_RECENT {
+                    self.recent.pop_front();
+                }
+                changes.push(Change::Left(endpoint));
+            }
+        }
+        changes
+    }
+
+    /// Changes the lifetime of a member; whether it had left before and has after.
+    fn change(&mut self, member: &Member, change: impl FnOnce(&mut Lifetime)) -> Option<(bool, bool)> {
+        let life = last_of(self.lifetimes.get_mut(&member.endpoint)?, member)?;
+        let (stage, had_left) = (life.stage(), life.left.is_some());
+        change(life);
+        let (after, has_left) = (life.stage(), life.left.is_some());
+        self.count(stage, after);
+        Some((had_left, has_left))
+    }
+
+    fn count(&mut self, before: Stage, after: Stage) {
+        self.stages[before as usize] = self.stages[before as usize].saturating_sub(1);
+        self.stages[after as usize] += 1;
+    }
+
+    fn begin(&mut self, member: &Member, origin: Origin, seen: Seen) {
+        let list = self.lifetimes.entry(member.endpoint).or_default();
+        // The same pod back in a slice: its lifetime goes on, unless another had the address since.
+        let same = list.iter().rposition(|life| is_of(life, member));
+        if let Some(index) = same
+            && let Some(gone) = list[index].gone
+            && !list[index + 1..].iter().any(|later| later.first_seen >= gone)
+        {
+            list[index].gone = None;
+            let stage = list[index].stage();
+            self.count(Stage::Gone, stage);
+            return;
+        }
+        let namespace = member.namespace.clone();
+        list.push(Lifetime::new(member.endpoint, namespace, origin, seen, !self.listed));
+        self.stages[Stage::Serving as usize] += 1;
+        if !member.uid.is_empty() {
+            self.of_pod.entry(member.uid.clone()).or_default().insert(member.endpoint);
+        }
+    }
+
+    /// A Service exists with this content. Returns its virtual addresses.
+    pub fn service(&mut self, service: Arc<ServiceFacts>, at: Mono) -> Vec<SocketAddr> {
+        self.services.put(service, at)
+    }
+
+    /// A Service is gone. Its addresses keep its name until another Service takes them: stale
+    /// entries still point there.
+    pub fn service_gone(&mut self, name: &Name, at: Mono) {
+        self.services.remove(name, at);
+    }
+
+    /// A list was completed: Services that it lacks are gone.
+    pub fn services_listed(&mut self, names: &[Name], at: Mono) {
+        self.services.listed(names, at);
+    }
+
+    /// A Service as last seen.
+    pub fn service_facts(&self, name: &Name) -> Option<&Arc<ServiceFacts>> {
+        self.services.get(name)
+    }
+
+    /// The Service that a client means when it dials this address.
+    pub fn service_at(&self, original: SocketAddr) -> Option<&Name> {
+        self.services.at(original)
+    }
+
+    /// The Service whose node port this is.
+    pub fn service_at_node_port(&self, port: u16) -> Option<&Name> {
+        self.services.at_node_port(port)
+    }
+
+    /// Lifetimes at an address and port, oldest first; those without a port if there are none.
+    pub fn at(&self, endpoint: SocketAddr) -> &[Lifetime] {
+        let exact = self.lifetimes.get(&endpoint);
+        let any_port = || self.lifetimes.get(&SocketAddr::new(endpoint.ip(), 0));
+        exact.or_else(any_port).map_or(&[], Vec::as_slice)
+    }
+
+    /// Lifetimes on any port of an address.
+    pub fn on(&self, address: IpAddr) -> impl Iterator<Item = &Lifetime> {
+        let ports = SocketAddr::new(address, 0)..=SocketAddr::new(address, u16::MAX);
+        self.lifetimes.range(ports).flat_map(|(_, lives)| lives)
+    }
+
+    /// Lifetimes of a pod.
+    pub fn of_pod(&self, uid: &str) -> impl Iterator<Item = &Lifetime> {
+        let addresses = self.of_pod.get(uid).into_iter().flatten();
+        addresses
+            .filter_map(|endpoint| self.lifetimes.get(endpoint))
+            .flatten()
+            .filter(move |life| life.is_pod(uid))
+    }
+
+    /// Lifetimes behind a Service.
+    pub fn of_service<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Lifetime> {
+        let addresses = self.of_service.get(name).into_iter().flatten();
+        addresses
+            .filter_map(|endpoint| self.lifetimes.get(endpoint))
+            .flatten()
+            .filter(|life| life.namespace == name.0 && life.services.contains(&name.1))
+    }
+
+    /// Takes note of when this pod first answered here, if it did. An answer that came before it can
+    /// have existed was its predecessor's at the address, and hides its own.
+    pub fn answered(&mut self, endpoint: SocketAddr, uid: &str, first: Option<Mono>) {
+        let Some(list) = self.lifetimes.get_mut(&endpoint) else { return };
+        let Some(life) = list.iter_mut().rev().find(|life| life.uid() == uid) else { return };
+        life.answers_known = first.is_none_or(|first| first >= life.begun_after);
+        if life.answers_known
+            && let Some(first) = first
+        {
+            life.first_answer = Some(life.first_answer.map_or(first, |known| known.min(first)));
+        }
+    }
+
+    /// All lifetimes.
+    pub fn all(&self) -> impl Iterator<Item = &Lifetime> {
+        self.lifetimes.values().flatten()
+    }
+
+    /// Endpoints of a Service that are ready now.
+    pub fn ready_of(&self, name: &Name) -> usize {
+        let present = self.of_service(name).filter(|life| life.gone.is_none());
+        present.filter(|life| life.ready.is_some() && life.left.is_none()).count()
+    }
+
+    /// Endpoints that left not longer ago than their fresh SYNs matter.
+    pub fn left_recently(&self, now: Mono) -> impl Iterator<Item = SocketAddr> {
+        let horizon = now.0.saturating_sub(RECENT_NANOS);
+        let recent = self.recent.iter().rev().take_while(move |(at, _)| at.0 >= horizon);
+        recent.map(|(_, endpoint)| *endpoint)
+    }
+
+    /// Counts by state: serving, leaving, gone.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        let [serving, leaving, gone] = self.stages;
+        (serving, leaving, gone)
+    }
+
+    /// Forgets what has been gone long enough, and the first gone ones past the bound.
+    pub fn forget(&mut self, now: Mono) -> Vec<Change> {
+        let mut horizon = Mono(now.0.saturating_sub(REMEMBER_NANOS));
+        let gone_count = self.stages[Stage::Gone as usize];
+        if gone_count > MAX_GONE {
+            let mut gone: Vec<Mono> = self.all().filter_map(|life| life.gone).collect();
+            gone.sort_unstable();
+            // Some more than needed, so that this is not done at every call.
+            let excess = gone_count - MAX_GONE + MAX_GONE / 16;
+            if let Some(at) = gone.get(excess.min(gone.len()).saturating_sub(1)) {
+                horizon = horizon.max(at.plus(1));
+            }
+        }
+        let recent = now.0.saturating_sub(RECENT_NANOS);
+        while self.recent.front().is_some_and(|(at, _)| at.0 < recent) {
+            self.recent.pop_front();
+        }
+        let forgotten = self.services.forget(Mono(now.0.saturating_sub(REMEMBER_NANOS)));
+        let mut changes: Vec<Change> = forgotten.into_iter().map(Change::Forgotten).collect();
+        let Self { lifetimes, of_service, of_pod, stages, .. } = self;
+        lifetimes.retain(|endpoint, list| {
+            let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(list)
+                .into_iter()
+                .partition(|life| life.gone.is_none_or(|gone| gone >= horizon));
+            stages[Stage::Gone as usize] -= dropped.len();
+            for life in &dropped {
+                unlist(of_pod, &life.uid().into(), *endpoint, || {
+                    kept.iter().any(|other| other.uid() == life.uid())
+                });
+                for service in &life.services {
+                    let name = (life.namespace.clone(), service.clone());
+                    unlist(of_service, &name, *endpoint, || {
+                        kept.iter().any(|other| {
+                            other.namespace == name.0 && other.services.contains(service)
+                        })
+                    });
+                }
+            }
+            if kept.is_empty() {
+                changes.push(Change::Forgotten(*endpoint));
+            }
+            *list = kept;
+            !list.is_empty()
+        });
+        changes
+    }
+
+    /// Whether so many have gone since the last [`Self::forget`] that it is due.
+    pub fn is_overfull(&self) -> bool {
+        self.stages[Stage::Gone as usize] > MAX_GONE
+    }
+}
+
+fn is_of(life: &Lifetime, member: &Member) -> bool {
+    life.uid() == &*member.uid && life.namespace == member.namespace
+}
+
+fn last_of<'a>(list: &'a mut [Lifetime], member: &Member) -> Option<&'a mut Lifetime> {
+    list.iter_mut().rev().find(|life| is_of(life, member))
+}
+
+fn unlist<K: Ord>(
+    index: &mut BTreeMap<K, BTreeSet<SocketAddr>>,
+    key: &K,
+    endpoint: SocketAddr,
+    still: impl FnOnce() -> bool,
+) {
+    if let Some(addresses) = index.get_mut(key)
+        && !still()
+    {
+        addresses.remove(&endpoint);
+        if addresses.is_empty() {
+            index.remove(key);
+        }
+    }
+}

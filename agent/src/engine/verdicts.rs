@@ -1,0 +1,171 @@
+//! Failures held until they can be decided, and the verdicts written down.
+
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use super::{Outputs, State, ask};
+use crate::{
+    attempts::Failed,
+    attribute::{self, Blame, Decision, Known, service_dialled},
+    endpoints::Name,
+    model::{Failure, Phase},
+};
+
+/// How long it is waited whether a client turns out to be a pod of this node.
+const CLAIM_NANOS: u64 = 5_000_000_000;
+
+/// The most failures of clients that are not known to be this node's.
+pub(super) const MAX_UNCLAIMED: usize = 1_000;
+
+/// The most waits kept for whoever measures them.
+pub(super) const MAX_DELAYS: usize = 65_536;
+
+/// A failure that waits for its verdict.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    failed: Failed,
+    service: Option<Name>,
+}
+
+/// Takes a failure in, unless another node accounts for it or it concerns no Service at all.
+pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
+    let attempt = &failed.attempt;
+    let service = service_dialled(attempt.key.original, attempt.dnat, &state.endpoints);
+    let backend = attempt.backend;
+    let is_known = backend.is_some_and(|backend| !state.endpoints.at(backend).is_empty());
+    // Without a DNAT, and while the watches are in step, nothing will say that it is a Service's.
+    if service.is_none() && !is_known && !attempt.dnat && state.synced {
+        return;
+    }
+    if !attempt.dnat && !state.is_local(attempt.key.client.ip()) {
+        // Its client's node accounts for it; this one may not have heard of the client yet.
+        state.unclaimed.push_back(failed);
+        if state.unclaimed.len() > MAX_UNCLAIMED {
+            state.unclaimed.pop_front();
+        }
+        return;
+    }
+    let held = Held { failed, service };
+    let Some(held) = decide(state, held, out) else { return };
+    if state.held.len() >= state.config.max_held {
+        if held.failed.early {
+            state.cancelled += 1;
+        } else {
+            state.overflowed += 1;
+            let why = "too many failures waited for a verdict at once".to_owned();
+            conclude(state, &held, Blame::unknown(why), out);
+        }
+        return;
+    }
+    state.held.push(held);
+    if let Some(backend) = backend {
+        ask::about(state, backend, out);
+    }
+}
+
+/// Takes in the failures of clients that turned out to be this node's.
+pub(super) fn claim(state: &mut State, out: &mut Outputs) {
+    for failed in std::mem::take(&mut state.unclaimed) {
+        if state.is_local(failed.attempt.key.client.ip()) {
+            hold(state, failed, out);
+        } else {
+            state.unclaimed.push_back(failed);
+        }
+    }
+}
+
+/// Tries every failure that waits.
+pub(super) fn decide_held(state: &mut State, out: &mut Outputs) {
+    let now = state.now;
+    state.unclaimed.retain(|failed| now.since(failed.ended) < CLAIM_NANOS);
+    let waiting = std::mem::take(&mut state.held);
+    let waiting: Vec<Held> =
+        waiting.into_iter().filter_map(|held| decide(state, held, out)).collect();
+    let backends: BTreeSet<SocketAddr> =
+        waiting.iter().filter_map(|held| held.failed.attempt.backend).collect();
+    state.held = waiting;
+    for backend in backends {
+        ask::about(state, backend, out);
+    }
+}
+
+/// Decides one, or hands it back.
+fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> {
+    if !state.synced {
+        return Some(held);
+    }
+    let Failed { attempt, ended, .. } = &held.failed;
+    if held.service.is_none() {
+        held.service = service_dialled(attempt.key.original, attempt.dnat, &state.endpoints);
+    }
+    let from_node = state.node_addresses.contains(&attempt.key.client.ip());
+    // Evidence is waited for from when the watches were in step.
+    let waits_since = state.unsynced.max(*ended);
+    let known = Known {
+        endpoints: &state.endpoints,
+        owners: &state.owners,
+        rollouts: &state.rollouts,
+        counts: &state.counts,
+        now: ended.plus(state.now.since(waits_since)),
+        probing_node: from_node.then_some(&*state.config.node),
+    };
+    match attribute::decide(&held.failed, held.service.as_ref(), &known) {
+        Decision::NotYet => return Some(held),
+        Decision::Cancelled => state.cancelled += 1,
+        Decision::Undirected => state.undirected += 1,
+        Decision::Foreign => {}
+        Decision::Blame(blame) => conclude(state, &held, *blame, out),
+    }
+    None
+}
+
+/// Writes a verdict down.
+fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
+    let Failed { attempt, began, ended, class, .. } = held.failed;
+    let mut phase = Phase::None;
+    if let Some(rollout) = blame.rollout.as_ref().and_then(|id| state.rollouts.get_mut(id)) {
+        let after = rollout.completed.is_some_and(|at| held.failed.first_syn() >= at);
+        phase = if after { Phase::After } else { Phase::During };
+        *rollout.failures_by_phase.entry(class).or_default().entry(phase).or_insert(0) += 1;
+        let first = rollout.first_failure.map_or(began, |first| first.min(began));
+        rollout.first_failure = Some(first);
+        rollout.last_failure = rollout.last_failure.max(Some(began));
+    }
+    let (namespace, service) = held.service.clone().unwrap_or((blame.namespace, blame.service));
+    let failure = Failure {
+        class,
+        client: attempt.key.client,
+        original: attempt.key.original,
+        backend: attempt.backend,
+        isn: attempt.key.isn,
+        first_syn: began,
+        syns: attempt.syns,
+        ended,
+        decided: state.now,
+        namespace,
+        service,
+        pod: blame.pod,
+        workload: blame.workload,
+        cause: blame.cause,
+        side: blame.side,
+        phase,
+        rollout: blame.rollout,
+        evidence: blame.evidence,
+    };
+    if state.delays.len() < MAX_DELAYS {
+        state.delays.push(state.now.since(ended));
+    }
+    if state.failures.len() >= state.config.max_failures {
+        state.failures.pop_front();
+    }
+    if state.config.max_failures > 0 {
+        state.failures.push_back(failure.clone());
+    }
+    out.failures.push(failure);
+}
+
+impl Held {
+    /// Where its last SYN went.
+    pub(super) fn backend(&self) -> Option<SocketAddr> {
+        self.failed.attempt.backend
+    }
+}

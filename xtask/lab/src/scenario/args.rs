@@ -1,0 +1,80 @@
+//! The command line of `scenario`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser};
+
+use super::catalogue::Scenario;
+use crate::cli::{Cli, Command, RunArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  What there is:
+    rollrace-lab scenario --list
+
+  A rollback in the middle of a rollout, and a JSON object as the last line:
+    rollrace-lab scenario rollback --json
+
+Exit code: 0 when every failed connection was found and blamed on what the lab's own log says,
+1 when not, 64 for bad usage, 69 without the rights or the agent that it needs, 70 when the lab
+itself failed. Needs root.";
+
+/// Options of `scenario`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ScenarioArgs {
+    /// Which one
+    #[arg(value_enum, required_unless_present = "list")]
+    pub name: Option<Scenario>,
+    /// List the scenarios and what each does
+    #[arg(long)]
+    pub list: bool,
+    /// How much later the agents see each watch event, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub agent_watch_delay: u64,
+    /// How much later the proxies see each watch event, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub proxy_watch_delay: u64,
+    /// Print the result as one JSON object, as the last line
+    #[arg(long)]
+    pub json: bool,
+    /// Directory for logs and results [default: a fresh one under target/lab]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The rollrace binary [default: the `rollrace` beside this one]
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<PathBuf>,
+    /// This process is already the first one of the lab's own namespaces
+    #[arg(long, hide = true)]
+    pub inside: bool,
+    /// Which addresses to use: no two labs that run at the same time have the same
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub lab_number: u8,
+}
+
+impl ScenarioArgs {
+    /// The options of a run with the scenario's dials: a scenario has the cluster of a run.
+    pub fn run_args(&self) -> Result<RunArgs> {
+        let scenario = self.name.context("no scenario was named: see --list")?;
+        let dials = scenario.dials();
+        let mut words = vec!["rollrace-lab".to_owned(), "run".to_owned()];
+        let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        option("setup", dials.setup.name().to_owned());
+        option("mode", "fresh".to_owned());
+        option("seconds", dials.seconds.to_string());
+        option("threads", dials.threads.to_string());
+        option("nodes", dials.nodes.to_string());
+        option("agent-watch-delay", self.agent_watch_delay.to_string());
+        option("proxy-watch-delay", self.proxy_watch_delay.to_string());
+        option("lab-number", self.lab_number.to_string());
+        if let Some(agent) = &self.agent {
+            option("agent", agent.to_str().context("the agent's path is not UTF-8")?.to_owned());
+        }
+        let cli = Cli::try_parse_from(words).context("make the options of a run")?;
+        match cli.command {
+            Command::Run(args) => Ok(*args),
+            _ => bail!("the options of a run were read as another command's"),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Which backend the kernel gave each connection: conntrack's NEW events in a node's namespace. A
+//! SYN that follows an old entry makes no event, and goes where the entry's event says.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::Child;
+
+use crate::run::cluster::ClusterNode;
+
+/// An event is printed a little later than it happens.
+const PRINTED_WITHIN_NS: i64 = 50_000_000;
+
+/// A running listener of one node.
+pub struct RouteListener {
+    node: String,
+    child: Child,
+    log: PathBuf,
+}
+
+/// (node, client's end) → (time in nanoseconds, dialled, backend), in the order of time.
+#[derive(Debug, Clone, Default)]
+pub struct Routes {
+    by_client: BTreeMap<(String, SocketAddr), Vec<(i64, SocketAddr, SocketAddr)>>,
+}
+
+impl RouteListener {
+    /// Listens for every new TCP entry.
+    pub fn start(node: &ClusterNode, out: &Path) -> Result<Self> {
+        let name = node.addresses.name.clone();
+        let log = out.join(format!("conntrack-new-{name}.txt"));
+        let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let child = node
+            .namespace
+            .command("conntrack")
+            .args(["-E", "-e", "NEW", "-p", "tcp", "-o", "timestamp"])
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("start `conntrack -E` (install conntrack)")?;
+        Ok(Self { node: name, child, log })
+    }
+
+    /// Stops listening, and adds what was heard.
+    pub async fn finish(mut self, routes: &mut Routes) -> Result<()> {
+        if let Some(id) = self.child.id() {
+            kill(Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::SIGTERM)
+                .context("stop `conntrack -E`")?;
+        }
+        self.child.wait().await.context("wait for `conntrack -E`")?;
+        let text = std::fs::read_to_string(&self.log)
+            .with_context(|| format!("read {}", self.log.display()))?;
+        for line in text.lines() {
+            let (at, client, dialled, backend) = parse(line)
+                .with_context(|| format!("read a line of {}: {line}", self.log.display()))?;
+            routes.add(&self.node, client, at, dialled, backend);
+        }
+        Ok(())
+    }
+}
+
+impl Routes {
+    fn add(
+        &mut self,
+        node: &str,
+        client: SocketAddr,
+        at: i64,
+        dialled: SocketAddr,
+        backend: SocketAddr,
+    ) {
+        let known = self.by_client.entry((node.to_owned(), client)).or_default();
+        known.push((at, dialled, backend));
+    }
+
+    /// Where the connection that a client began from this end, and that ended at this time, went.
+    pub fn backend(
+        &self,
+        node: &str,
+        client: SocketAddr,
+        dialled: SocketAddr,
+        end: i64,
+    ) -> Option<SocketAddr> {
+        let known = self.by_client.get(&(node.to_owned(), client))?;
+        let last = known
+            .iter()
+            .rev()
+            .find(|(at, to, _)| *to == dialled && *at <= end.saturating_add(PRINTED_WITHIN_NS));
+        last.map(|(_, _, backend)| *backend)
+    }
+}
+
+/// `[1700000000.123456] [NEW] tcp 6 120 SYN_SENT src=… dst=… sport=… dport=… [UNREPLIED] src=… dst=… sport=… dport=…`:
+/// the time, both ends of the original direction, and the source of the reply direction.
+fn parse(line: &str) -> Option<(i64, SocketAddr, SocketAddr, SocketAddr)> {
+    let (time, rest) = line.trim_start().strip_prefix('[')?.split_once(']')?;
+    let (seconds, fraction) = time.trim().split_once('.')?;
+    let nanoseconds: i32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
+    let at = Timestamp::new(seconds.parse().ok()?, nanoseconds).ok()?;
+    let nth = |name: &str, n: usize| rest.split(name).nth(n)?.split(' ').next();
+    let end = |address: &str, port: &str, n: usize| {
+        Some(SocketAddr::new(nth(address, n)?.parse().ok()?, nth(port, n)?.parse().ok()?))
+    };
+    let at = i64::try_from(at.as_nanosecond()).ok()?;
+    Some((at, end(" src=", " sport=", 1)?, end(" dst=", " dport=", 1)?, end(" src=", " sport=", 2)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn an_event_tells_client_service_and_backend() {
+        let line = "[1700000000.123456]\t    [NEW] tcp      6 120 SYN_SENT src=10.244.1.5 dst=10.96.0.80 \
+                    sport=42526 dport=80 [UNREPLIED] src=10.244.2.7 dst=10.244.1.5 sport=8080 dport=42526";
+        let (at, client, dialled, backend) = parse(line).expect("an event");
+        assert_eq!(at, 1_700_000_000_123_456_000);
+        assert_eq!(client, address("10.244.1.5:42526"));
+        assert_eq!(dialled, address("10.96.0.80:80"));
+        assert_eq!(backend, address("10.244.2.7:8080"));
+    }
+
+    #[test]
+    fn a_connection_on_an_old_entry_goes_where_that_entry_went() {
+        let mut routes = Routes::default();
+        let (client, service) = (address("10.244.1.5:42526"), address("10.96.0.80:80"));
+        routes.add("n1", client, 1_000, service, address("10.244.2.7:8080"));
+        routes.add("n1", client, 9_000_000_000, service, address("10.244.2.8:8080"));
+        let early = routes.backend("n1", client, service, 5_000_000_000);
+        assert_eq!(early, Some(address("10.244.2.7:8080")));
+        let late = routes.backend("n1", client, service, 9_000_000_100);
+        assert_eq!(late, Some(address("10.244.2.8:8080")));
+        assert_eq!(routes.backend("n2", client, service, 9_000_000_100), None);
+    }
+}
