@@ -84,12 +84,13 @@ pub(super) fn blame(
         settled: known.now.since(left) >= SETTLE_NANOS,
         remover: remover(life, left, known),
     };
-    let Some(current) = known.rollouts.current_at(&place.workload.uid, left) else { return false };
-    if current.hash == place.hash {
-        departure.of_current(blame, known)
-    } else {
-        departure.of_old(blame, known)
+    let workload = &place.workload.uid;
+    if let Some(rollout) = known.rollouts.removing(workload, &place.hash, left) {
+        return departure.of_old(blame, rollout);
     }
+    let current = known.rollouts.current_at(workload, left);
+    current.is_some_and(|current| current.hash == place.hash)
+        && departure.of_current(blame, known)
 }
 
 fn remover(life: &Lifetime, left: Mono, known: &Known<'_>) -> Remover {
@@ -110,18 +111,13 @@ struct Departure<'a> {
 impl Departure<'_> {
     /// A pod of a revision that was not current: its controller removed it, unless its `ReplicaSet`
     /// wanted it to stay.
-    fn of_old(&self, blame: &mut Blame, known: &Known<'_>) -> bool {
-        let Some(rollout) = known.rollouts.in_force(&self.place.workload.uid, self.left) else {
-            return false;
-        };
-        // A StatefulSet and a DaemonSet want as many pods throughout.
-        let counts = self.place.owner.uid != self.place.workload.uid;
+    fn of_old(&self, blame: &mut Blame, rollout: &Rollout) -> bool {
         match self.remover {
-            Remover::Other if counts && self.settled => {
+            Remover::Other if self.counts() && self.settled => {
                 blame.because(format!("{} wanted it to stay", self.owner()));
                 blame.is(Cause::Deleted)
             }
-            Remover::Other | Remover::Unclear if counts && !self.settled => false,
+            Remover::Other | Remover::Unclear if self.counts() && !self.settled => false,
             _ => self.by_rollout(blame, rollout),
         }
     }
@@ -132,18 +128,17 @@ impl Departure<'_> {
         let fell = known.owners.wanted_fell(&workload.uid).is_some_and(|fell| {
             self.left.plus(SETTLE_NANOS) >= fell && self.left.since(fell) < SCALE_DOWN_NANOS
         });
-        if !self.settled && !(fell && self.remover == Remover::Owner) {
+        let is_scaled_down = fell && self.remover == Remover::Owner;
+        if !(self.settled || is_scaled_down) {
             return false;
         }
         // The rollout's begin may have come by a slower watch than the departure.
-        let next = known.rollouts.of(&workload.uid).find(|rollout| {
-            rollout.started > self.left
-                && rollout.started.since(self.left) < WATCH_LAG_NANOS
-                && rollout.from.as_ref().is_some_and(|from| from.hash == *hash)
-        });
+        let next = known.rollouts.following(&workload.uid, hash, self.left);
+        let next = next.filter(|next| next.started.since(self.left) < WATCH_LAG_NANOS);
+        let by_rollout = self.remover == Remover::Owner || !self.counts();
         match (self.remover, next) {
-            (Remover::Owner, Some(next)) if !fell => self.by_rollout(blame, next),
-            (Remover::Owner, _) | (Remover::Unclear, None) if fell || self.remover == Remover::Owner => {
+            (_, Some(next)) if by_rollout && !fell => self.by_rollout(blame, next),
+            (remover, _) if remover == Remover::Owner || fell && remover == Remover::Unclear => {
                 blame.because(format!("the replica count of {} fell", workload.name));
                 blame.is(Cause::ScaleDown)
             }
@@ -156,6 +151,12 @@ impl Departure<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Whether a rollout shows in the owner's count: a `StatefulSet` and a `DaemonSet` want as many
+    /// pods throughout.
+    fn counts(&self) -> bool {
+        self.place.owner.uid != self.place.workload.uid
     }
 
     fn by_rollout(&self, blame: &mut Blame, rollout: &Rollout) -> bool {

@@ -160,11 +160,11 @@ impl Endpoints {
     /// Changes the lifetime of a member; whether it had left before and has after.
     fn change(&mut self, member: &Member, change: impl FnOnce(&mut Lifetime)) -> Option<(bool, bool)> {
         let life = last_of(self.lifetimes.get_mut(&member.endpoint)?, member)?;
-        let (stage, had_left) = (life.stage(), life.left.is_some());
+        let before = (life.stage(), life.left.is_some());
         change(life);
-        let (after, has_left) = (life.stage(), life.left.is_some());
-        self.count(stage, after);
-        Some((had_left, has_left))
+        let after = (life.stage(), life.left.is_some());
+        self.count(before.0, after.0);
+        Some((before.1, after.1))
     }
 
     fn count(&mut self, before: Stage, after: Stage) {

@@ -76,8 +76,7 @@ fn measure(
     let pod = state.owners.pod_by_uid(uid)?;
     let deleted = pod.deleted_at?;
     let place = state.owners.place(uid)?;
-    let rollout = state.rollouts.in_force(&place.workload.uid, left);
-    let rollout = rollout.filter(|rollout| rollout.to.hash != place.hash)?;
+    let rollout = state.rollouts.removing(&place.workload.uid, &place.hash, left)?;
     // Falling back to terminating endpoints is by design, and so is publishing them.
     let excluded = life.services.iter().any(|service| {
         let name = (life.namespace.clone(), service.clone());

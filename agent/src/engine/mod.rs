@@ -23,8 +23,6 @@ mod local;
 mod report;
 mod state;
 mod step;
-#[cfg(test)]
-mod tests;
 mod verdicts;
 
 pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Request, What};

@@ -275,9 +275,11 @@ impl Owners {
         };
         let siblings = || self.pods.of_owner(&owner.uid).filter(|other| other.facts.uid != pod.facts.uid);
         let before = siblings()
-            .filter(|other| !other.facts.finished)
-            .filter(|other| other.deletion_version.is_none_or(|version| version >= deleted))
-            .filter(|other| other.gone.is_none() || other.deletion_version.is_some())
+            .filter(|other| match other.deletion_version {
+                // A pod that is being deleted ends as a finished one.
+                Some(version) => version >= deleted,
+                None => other.gone.is_none() && !other.facts.finished,
+            })
             .filter(|other| {
                 other.first_version.is_some_and(|first| first <= deleted) || existed(other)
             });

@@ -52,6 +52,11 @@ impl<V> Remembered<V> {
         self.entries.len()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Inserts or replaces; returns what had to go for want of room.
     pub fn insert(&mut self, uid: Arc<str>, value: V) -> Option<(Arc<str>, V)> {
         self.turn += 1;

@@ -4,8 +4,6 @@
 //! - `complete`: when one is complete
 
 mod complete;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -297,9 +295,24 @@ impl Rollouts {
         self.all().filter(move |rollout| &*rollout.workload.uid == workload_uid)
     }
 
-    /// The rollout in force when something left: the last that had begun by then.
-    pub fn in_force(&self, workload_uid: &str, left: Mono) -> Option<&Rollout> {
-        self.of(workload_uid).rev().find(|rollout| rollout.started <= left.plus(REORDER_NANOS))
+    /// The rollout by which a pod of this revision had to go when it left: the last that had begun,
+    /// if that goes elsewhere, or one that was seen to begin just after.
+    pub fn removing(&self, workload_uid: &str, hash: &str, left: Mono) -> Option<&Rollout> {
+        let in_force = self.in_force(workload_uid, left);
+        in_force.filter(|rollout| &*rollout.to.hash != hash).or_else(|| {
+            self.following(workload_uid, hash, left)
+                .filter(|next| next.started.since(left) < REORDER_NANOS)
+        })
+    }
+
+    /// The first rollout away from this revision that began after something left.
+    pub fn following(&self, workload_uid: &str, hash: &str, left: Mono) -> Option<&Rollout> {
+        let mut later = self.of(workload_uid).filter(|rollout| rollout.started > left);
+        later.find(|rollout| rollout.from.as_ref().is_some_and(|from| &*from.hash == hash))
+    }
+
+    fn in_force(&self, workload_uid: &str, left: Mono) -> Option<&Rollout> {
+        self.of(workload_uid).rev().find(|rollout| rollout.started <= left)
     }
 
     /// The revision that was current when something left.

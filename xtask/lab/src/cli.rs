@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::scenario::ScenarioArgs;
 use crate::setup::Setup;
 
 /// A Kubernetes cluster on one machine: rolls a Deployment out under load and compares what the
@@ -37,6 +38,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// The setups `readiness` and `prestop` one after the other, and a table
     Demo(DemoArgs),
+    /// One attribution scenario, judged by the lab's own log of who removed which pod
+    Scenario(ScenarioArgs),
     /// The server that runs in the pods
     #[command(hide = true)]
     Server(ServerArgs),

@@ -127,13 +127,11 @@ fn verdict(setup: Setup, agrees: bool, summary: &Summary) -> String {
             summary.misattributed,
             summary.doubles
         );
-        let more: String = summary
-            .bars_missed
-            .iter()
-            .chain(&summary.doubts)
-            .map(|words| format!("\n  {words}"))
-            .collect();
-        return format!("{differ}: NOT as it should be{more}");
+        let reasons: Vec<&str> =
+            summary.bars_missed.iter().chain(&summary.doubts).map(String::as_str).collect();
+        return [&[differ.as_str(), "  this is NOT as it should be"], reasons.as_slice()]
+            .concat()
+            .join("\n  ");
     }
     match failed {
         0 => format!("{name}: the rollout broke no new connection, and the agents reported none"),

@@ -18,6 +18,7 @@
 //! - [`agent`]: the rollrace agents and what they report
 //! - [`compare`]: truth against reports; pure
 //! - [`run`]: one run from the first link to the last line; [`demo`]: two of them and a table
+//! - [`scenario`]: what else removes and breaks pods, and what each failure must be blamed on
 
 mod agent;
 mod api;
@@ -33,6 +34,7 @@ mod net;
 mod node;
 mod proxy;
 mod run;
+mod scenario;
 mod setup;
 
 use std::process::ExitCode;
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
         Command::Run(args) if args.inside => run::inside(&args),
         Command::Run(args) => run::outside(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Scenario(args) if args.inside => scenario::inside(&args),
+        Command::Scenario(args) => scenario::outside(&args),
         Command::Server(args) => app::server::run(&args),
         Command::Client(args) => app::client::run(&args),
     };

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::Write as _,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     os::fd::AsRawFd as _,
     panic,
     process::{self, Command, Stdio},
@@ -79,13 +79,23 @@ impl Namespace {
     /// Waits until a link carries packets: the kernel gives it its queue only after its peer is up,
     /// by a work of its own, and drops what comes sooner.
     pub fn await_link(&self, name: &str) {
+        self.await_shown(&["-oneline", "link", "show", "dev", name], " state UP ");
+    }
+
+    /// Waits until an IPv6 address takes packets: its local route, too, is made by a work of its own,
+    /// even without duplicate address detection.
+    pub fn await_v6(&self, address: IpAddr) {
+        self.await_shown(&["-6", "route", "show", "table", "local"], &format!("local {address} "));
+    }
+
+    fn await_shown(&self, arguments: &[&str], text: &str) {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            let link = self.tool("ip", &["-oneline", "link", "show", "dev", name], "");
-            if link.contains(" state UP ") {
+            let shown = self.tool("ip", arguments, "");
+            if shown.contains(text) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{name} does not come up: {link}");
+            assert!(Instant::now() < deadline, "no {text:?} in ip {arguments:?}: {shown}");
             thread::yield_now();
         }
     }

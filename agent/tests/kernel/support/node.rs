@@ -82,6 +82,8 @@ impl Node {
         ));
         self.namespace.await_link(&port);
         pod.await_link("eth0");
+        pod.await_v6(v6);
+        self.namespace.await_v6(gateway6);
         pod
     }
 }
@@ -113,6 +115,8 @@ pub fn bare_node() -> (Namespace, Namespace) {
     ));
     node.await_link("up0");
     outside.await_link("eth0");
+    node.await_v6(own6);
+    outside.await_v6(other6);
     (node, outside)
 }
 
@@ -130,6 +134,7 @@ pub fn add_pod(node: &Namespace, number: u8) -> Namespace {
          neighbour add 169.254.1.1 lladdr {GATEWAY_HARDWARE} dev eth0 nud permanent\n\
          neighbour add fe80::1 lladdr {GATEWAY_HARDWARE} dev eth0 nud permanent"
     ));
+    pod.await_v6(v6);
     pod
 }
 

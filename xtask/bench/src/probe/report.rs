@@ -103,7 +103,7 @@ impl Report {
     /// As a table, beside an earlier one.
     pub fn table(&self, earlier: Option<&Self>) -> String {
         let mut table = Table::new();
-        table.load_preset(UTF8_HORIZONTAL_ONLY);
+        table.load_style(UTF8_HORIZONTAL_ONLY);
         let mut head = vec!["packet", "program", "ns above empty", "quartiles", "range", "bar"];
         if earlier.is_some() {
             head.extend(["earlier", "change"]);

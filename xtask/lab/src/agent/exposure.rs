@@ -46,7 +46,7 @@ impl MetricsWatch {
     /// Looks a last time, and tells everything that was seen.
     pub async fn stop(self) -> Result<Vec<Exposure>> {
         // A watch that has already failed says why when it is joined.
-        drop(self.stop.send(()));
+        let _already_ended = self.stop.send(());
         self.looks.await.context("the watch of /metrics panicked")?
     }
 }

@@ -74,6 +74,7 @@ impl Agent {
         namespace: &Namespace,
         server: &str,
         out: &Path,
+        further_arguments: &[&str],
     ) -> Result<Self> {
         let name = &node.name;
         let kubeconfig = out.join(format!("kubeconfig-{name}.yaml"));
@@ -95,6 +96,7 @@ impl Agent {
             .arg("--record")
             .arg(out.join(format!("agent-{name}.record.jsonl")))
             .args(["--log-format", "json"])
+            .args(further_arguments)
             .stdin(std::process::Stdio::null())
             .stdout(output.try_clone().context("duplicate the log's descriptor")?)
             .stderr(output)

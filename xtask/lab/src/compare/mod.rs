@@ -107,8 +107,20 @@ impl Comparison {
     }
 }
 
+/// Knows what each failure must be blamed on.
+pub trait Judge {
+    /// What is wrong with a report's attribution; nothing when it is right.
+    fn objections(&self, truth: &Truth, reported: &Reported) -> Vec<String>;
+}
+
+impl Judge for Expectation {
+    fn objections(&self, _: &Truth, reported: &Reported) -> Vec<String> {
+        Self::objections(self, &reported.failure, &reported.node)
+    }
+}
+
 /// Compares the two sets.
-pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -> Comparison {
+pub fn compare(truth: &[Truth], reported: &[Reported], expected: &impl Judge) -> Comparison {
     let mut outcome = Comparison::default();
     let (reported, doubles) = matching::without_doubles(reported);
     outcome.doubles = count(doubles.len());
@@ -139,7 +151,7 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &Expectation) -
     let matched = matching::pair(&compared_truth, &compared_reports);
     for (truth, reported) in matched.pairs {
         outcome.matched.push((truth.clone(), reported.clone()));
-        let why = expected.objections(&reported.failure, &reported.node);
+        let why = expected.objections(truth, reported);
         if !why.is_empty() {
             outcome.misattributed += 1;
             outcome.differences.push(Difference::Misattributed {

@@ -31,6 +31,8 @@ mod tests;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use pods::is_ready as is_pod_ready;
+
 /// Starts every controller against the API server (`http://ADDRESS:PORT`), each under a user of its
 /// own. Each task ends when the token is cancelled; one that ends before has failed.
 ///

@@ -38,6 +38,11 @@ impl AddressPlan {
         Ipv4Addr::new(10, 96, 0, 80 + self.lab)
     }
 
+    /// The cluster address of a further Service; number 0 is the one under test.
+    pub fn further_service(self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 96, number, 80 + self.lab)
+    }
+
     /// The node of a number from 1 to 100.
     pub fn node(self, number: u8) -> NodeAddresses {
         NodeAddresses {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,19 +46,40 @@ struct ClientPod {
 impl Clients {
     /// Starts the clients and waits until both run.
     pub async fn start(cluster: &Cluster, args: &RunArgs, out: &Path) -> Result<Self> {
+        let address = AddressPlan::new(args.lab_number).service();
+        let target = SocketAddr::new(address.into(), SERVICE_PORT);
+        Self::start_towards(cluster, args, out, &[(String::new(), target, APPLICATION)]).await
+    }
+
+    /// Starts a pair of clients for each target: what their names end with, where they send their
+    /// requests, and which application must answer.
+    pub async fn start_towards(
+        cluster: &Cluster,
+        args: &RunArgs,
+        out: &Path,
+        targets: &[(String, SocketAddr, &str)],
+    ) -> Result<Self> {
         let (Some(first), Some(last)) = (cluster.nodes.first(), cluster.nodes.last()) else {
             bail!("a cluster has a node")
         };
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
         let mut clients = Vec::new();
-        for (name, node, host_network) in [("client", first, false), ("client-host", last, true)] {
+        let pairs = targets.iter().flat_map(|(suffix, target, application)| {
+            [("client", first, false), ("client-host", last, true)].map(
+                |(name, node, host_network)| {
+                    (format!("{name}{suffix}"), node, host_network, *target, *application)
+                },
+            )
+        });
+        for (name, node, host_network, target, application) in pairs {
             let log = out.join(format!("{name}.jsonl"));
             let node = node.addresses.name.clone();
-            let pod = client_pod(name, &node, host_network, args, &log)?;
+            let place = (name.as_str(), node.as_str(), host_network);
+            let pod = client_pod(place, (target, application), args, &log)?;
             pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
                 .await
                 .with_context(|| format!("create the pod {NAMESPACE}/{name}"))?;
-            clients.push(ClientPod { name: name.to_owned(), node, log });
+            clients.push(ClientPod { name, node, log });
         }
         let running = cluster.journal.wait_for(|entries| {
             clients.iter().all(|client| {
@@ -180,13 +202,11 @@ fn lines_of(path: &Path) -> Result<Vec<Line>> {
 }
 
 fn client_pod(
-    name: &str,
-    node: &str,
-    host_network: bool,
+    (name, node, host_network): (&str, &str, bool),
+    (target, application): (SocketAddr, &str),
     args: &RunArgs,
     log: &Path,
 ) -> Result<Value> {
-    let address = AddressPlan::new(args.lab_number).service();
     let log = log.to_str().context("the out directory's path is not UTF-8")?;
     Ok(json!({
         "apiVersion": "v1",
@@ -201,8 +221,8 @@ fn client_pod(
                 "image": "registry.example/client:1",
                 "command": [
                     "rollrace-lab", "client",
-                    "--target", format!("{address}:{SERVICE_PORT}"),
-                    "--application", APPLICATION,
+                    "--target", target.to_string(),
+                    "--application", application,
                     "--mode", args.mode.name(),
                     "--threads", args.threads.to_string(),
                     "--seconds", args.seconds.to_string(),

@@ -143,9 +143,14 @@ impl Cluster {
     /// Waits until every pod of the workload answers and every proxy has a rule for it.
     pub async fn backends_reachable(&self, workload: &Workload) -> Result<()> {
         let backends: BTreeSet<SocketAddr> = workload.backends().await?.into_iter().collect();
+        self.reachable(&backends).await
+    }
+
+    /// Waits until all these answer and every proxy has a rule for them.
+    pub async fn reachable(&self, backends: &BTreeSet<SocketAddr>) -> Result<()> {
         let deadline = Instant::now() + REACHABLE_WITHIN;
         let node = self.nodes.first().context("a cluster has a node")?;
-        for backend in &backends {
+        for backend in backends {
             // A pod without a readiness probe is ready before it listens, and tells nobody.
             while !node.namespace.can_connect(*backend).await? {
                 if Instant::now() > deadline {

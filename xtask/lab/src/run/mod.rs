@@ -1,11 +1,11 @@
 //! One run, from the first link to the last line.
 
-mod clients;
-mod cluster;
+pub mod clients;
+pub mod cluster;
 mod fresh_syns;
 mod outcome;
-mod progress;
-mod workload;
+pub mod progress;
+pub mod workload;
 
 pub use outcome::{RunResult, Summary, counts_text, not_compared_text};
 
@@ -104,7 +104,9 @@ async fn experiment(
         let binary = args.agent_binary()?;
         for node in &cluster.nodes {
             let server = &cluster.server;
-            agents.push(Agent::start(&binary, &node.addresses, &node.namespace, server, out)?);
+            let agent =
+                Agent::start(&binary, &node.addresses, &node.namespace, server, out, &[])?;
+            agents.push(agent);
         }
         for agent in &mut agents {
             agent.ready().await?;
@@ -185,7 +187,8 @@ async fn experiment(
     })
 }
 
-fn log_to(path: &Path) -> Result<()> {
+/// Sends the lab's own log to a file.
+pub fn log_to(path: &Path) -> Result<()> {
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

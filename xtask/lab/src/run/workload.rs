@@ -22,7 +22,7 @@ pub const APPLICATION: &str = "api";
 /// The Service's port.
 pub const SERVICE_PORT: u16 = 80;
 /// Port that the pods listen on.
-const POD_PORT: u16 = 8080;
+pub const POD_PORT: u16 = 8080;
 /// Where a Deployment and its `ReplicaSets` have their revision.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const TEMPLATE_HASH: &str = "pod-template-hash";

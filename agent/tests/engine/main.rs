@@ -1,0 +1,20 @@
+//! The engine as a whole: what is told to it, and the verdicts it gives.
+//!
+//! # Layout
+//! - `world`: a small cluster to tell of
+//! - `departures`: why an endpoint left
+//! - `serving`: failures on endpoints that did not leave
+//! - `identity`: whose address it was, and which Service
+//! - `waiting`: evidence that comes late, and what no verdict is given on
+//! - `rollouts`: how rollouts are observed
+//! - `properties`: what holds for any input
+//! - `recordings`: inputs written down and read back
+
+mod departures;
+mod identity;
+mod properties;
+mod recordings;
+mod rollouts;
+mod serving;
+mod waiting;
+mod world;
