@@ -50,7 +50,9 @@ pub enum RecordError {
         path: PathBuf,
     },
     /// It is of another version.
-    #[error("{path} is a recording of format {found}, this rollrace reads format {VERSION}: use the rollrace that made it")]
+    #[error(
+        "{path} is a recording of format {found}, this rollrace reads format {VERSION}: use the rollrace that made it"
+    )]
     Version {
         /// Which.
         path: PathBuf,

@@ -2,6 +2,7 @@
 //!
 //! It has next to no dependencies, so that `cargo xtask …` speaks a few seconds after a fresh clone.
 
+mod bench;
 mod checks;
 mod demo;
 mod lab;
@@ -37,6 +38,9 @@ enum Command {
     /// The lab: a Kubernetes cluster on one machine, out of network namespaces
     #[command(disable_help_flag = true)]
     Lab(lab::Args),
+    /// What the probes cost a packet, and whether anything is lost under load
+    #[command(disable_help_flag = true)]
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match result {
         Ok(code) => code,

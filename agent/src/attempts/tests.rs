@@ -100,7 +100,8 @@ fn an_attempt_given_up_before_its_first_retransmit_is_early() {
 fn a_late_answer_ends_an_attempt_that_was_only_dropped_once() {
     let mut attempts = Attempts::default();
     attempts.saw(&dropped(attempt(true), "QDISC_DROP", 0), |_| true, true);
-    let answer = Sighting::Answered { attempt: attempt(true), answer: Answer::SynAck, at: at(1_050) };
+    let answer =
+        Sighting::Answered { attempt: attempt(true), answer: Answer::SynAck, at: at(1_050) };
     assert_eq!(attempts.saw(&answer, |_| true, true), Outcome::Answered);
     assert!(attempts.overdue(at(400_000), |_| true).is_empty());
 }

@@ -89,8 +89,7 @@ pub(super) fn blame(
         return departure.of_old(blame, rollout);
     }
     let current = known.rollouts.current_at(workload, left);
-    current.is_some_and(|current| current.hash == place.hash)
-        && departure.of_current(blame, known)
+    current.is_some_and(|current| current.hash == place.hash) && departure.of_current(blame, known)
 }
 
 fn remover(life: &Lifetime, left: Mono, known: &Known<'_>) -> Remover {

@@ -40,9 +40,8 @@ pub(super) fn whose<'a>(
     if failed.attempt.stale {
         // The entry was made earlier, perhaps in the predecessor's time.
         let before = index.checked_sub(1).map(|before| &lives[before]);
-        let pins = |before: &&Lifetime| {
-            before.gone.is_some_and(|gone| syn.since(gone) < PINNED_NANOS)
-        };
+        let pins =
+            |before: &&Lifetime| before.gone.is_some_and(|gone| syn.since(gone) < PINNED_NANOS);
         return match before.filter(pins) {
             Some(before) if life.left.is_none() => Whose::One(before),
             Some(before) => Whose::Either(before, life),

@@ -99,6 +99,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     }
     // The watches and look-ups retry by themselves, and count what they retry.
     config.default_retry = false;
+    tracing::info!(server = %config.cluster_url, %from, "API server");
     Client::try_from(config)
         .map_err(|source| ConnectError::Client { from, source: Box::new(source) })
 }

@@ -39,7 +39,7 @@ const REMEMBER_NANOS: u64 = 3_600 * 1_000_000_000;
 const RECENT_NANOS: u64 = 120 * 1_000_000_000;
 
 /// The most lifetimes kept beside those that slices name now; the first gone go first.
-const MAX_GONE: usize = 200_000;
+const MAX_GONE: usize = if cfg!(test) { 64 } else { 200_000 };
 
 /// The most recent departures kept.
 const MAX_RECENT: usize = 65_536;
@@ -158,7 +158,11 @@ impl Endpoints {
     }
 
     /// Changes the lifetime of a member; whether it had left before and has after.
-    fn change(&mut self, member: &Member, change: impl FnOnce(&mut Lifetime)) -> Option<(bool, bool)> {
+    fn change(
+        &mut self,
+        member: &Member,
+        change: impl FnOnce(&mut Lifetime),
+    ) -> Option<(bool, bool)> {
         let life = last_of(self.lifetimes.get_mut(&member.endpoint)?, member)?;
         let before = (life.stage(), life.left.is_some());
         change(life);

@@ -143,8 +143,7 @@ fn lines(slice: &SliceFacts) -> BTreeMap<Member, Line> {
     let ports = tcp_ports(slice);
     let mut lines: BTreeMap<Member, Line> = BTreeMap::new();
     for endpoint in &slice.endpoints {
-        let uid: Arc<str> =
-            endpoint.pod.as_ref().map_or_else(|| "".into(), |pod| pod.uid.clone());
+        let uid: Arc<str> = endpoint.pod.as_ref().map_or_else(|| "".into(), |pod| pod.uid.clone());
         for address in &endpoint.addresses {
             for port in &ports {
                 let member = Member {

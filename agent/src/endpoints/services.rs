@@ -91,9 +91,8 @@ impl Services {
     /// Forgets addresses given up before `horizon`, and returns them.
     pub(super) fn forget(&mut self, horizon: Mono) -> Vec<SocketAddr> {
         self.node_ports.retain(|_, claim| claim.dropped.is_none_or(|at| at >= horizon));
-        let given_up = self.addresses.iter().filter(|(_, claim)| {
-            claim.dropped.is_some_and(|at| at < horizon)
-        });
+        let given_up =
+            self.addresses.iter().filter(|(_, claim)| claim.dropped.is_some_and(|at| at < horizon));
         let forgotten: Vec<SocketAddr> = given_up.map(|(address, _)| *address).collect();
         for address in &forgotten {
             self.addresses.remove(address);

@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
-use super::{Change, Endpoints, Lifetime, REMEMBER_NANOS, WATCH_LAG_NANOS};
+use super::{Change, Endpoints, Lifetime, MAX_GONE, REMEMBER_NANOS, WATCH_LAG_NANOS};
 use crate::model::{
     Endpoint, EndpointConditions, Mono, ObjectRef, ServiceFacts, ServicePort, SliceFacts, SlicePort,
 };
@@ -22,12 +22,8 @@ fn address(text: &str) -> SocketAddr {
 }
 
 fn endpoint(ip: &str, uid: &str, conditions: EndpointConditions) -> Endpoint {
-    let pod = ObjectRef {
-        kind: "Pod".into(),
-        api_version: "".into(),
-        name: uid.into(),
-        uid: uid.into(),
-    };
+    let pod =
+        ObjectRef { kind: "Pod".into(), api_version: "".into(), name: uid.into(), uid: uid.into() };
     Endpoint {
         addresses: vec![ip.parse().unwrap()],
         conditions,
@@ -184,7 +180,7 @@ fn a_bare_address_claimed_in_two_namespaces_is_two_endpoints() {
     let lives = endpoints.at(address("192.0.2.1:8080"));
     let named: Vec<(&str, usize)> =
         lives.iter().map(|life| (&*life.namespace, life.services.len())).collect();
-    assert_eq!(named, [("other", 1), ("shop", 1)]);
+    assert_eq!(named, [("shop", 1), ("other", 1)]);
 }
 
 #[test]
@@ -225,6 +221,20 @@ fn the_gone_are_forgotten_after_an_hour_with_all_that_points_at_them() {
     assert_eq!(endpoints.of_service(&name).count(), 1);
     assert_eq!((endpoints.of_pod("a").count(), endpoints.of_pod("b").count()), (0, 1));
     assert_eq!(endpoints.counts(), (1, 0, 0));
+}
+
+#[test]
+fn past_the_bound_the_first_gone_are_forgotten_first() {
+    let mut endpoints = listed();
+    for n in 0..MAX_GONE as u64 + 2 {
+        let uid = format!("pod{n}");
+        endpoints.slice(&slice("s", "api", vec![endpoint("10.0.0.1", &uid, READY)]), at(n));
+    }
+    assert!(endpoints.is_overfull());
+    endpoints.forget(at(MAX_GONE as u64 + 2));
+    assert!(!endpoints.is_overfull());
+    assert_eq!((endpoints.of_pod("pod0").count(), endpoints.counts().0), (0, 1));
+    assert_eq!(endpoints.all().count(), endpoints.counts().0 + endpoints.counts().2);
 }
 
 fn service(name: &str, ip: &str, port: u16) -> Arc<ServiceFacts> {

@@ -104,7 +104,11 @@ fn measure(
 /// Fresh SYNs that certainly came after a point in time: those of later seconds, and the last one.
 fn count_after(fresh: &FreshSyns, after: Mono) -> u64 {
     let second = after.0 / SECOND;
-    let later: u64 =
-        fresh.by_second.iter().filter(|(at, _)| *at > second).map(|(_, count)| u64::from(*count)).sum();
+    let later: u64 = fresh
+        .by_second
+        .iter()
+        .filter(|(at, _)| *at > second)
+        .map(|(_, count)| u64::from(*count))
+        .sum();
     later.max(u64::from(fresh.last > after))
 }

@@ -63,9 +63,8 @@ pub(super) fn forget(state: &mut State) {
 
 /// Whether this node's clients have dialled an endpoint, or a Service that it is behind.
 pub(super) fn is_dialled(state: &State, life: &Lifetime) -> bool {
-    let dialled = |service: &Arc<str>| {
-        state.dialled.contains(&(life.namespace.clone(), service.clone()))
-    };
+    let dialled =
+        |service: &Arc<str>| state.dialled.contains(&(life.namespace.clone(), service.clone()));
     has_attempts(state, life.endpoint) || life.services.iter().any(dialled)
 }
 

@@ -1,6 +1,10 @@
 //! What the API shows: times as civil times, addresses in parts.
 
-use std::{collections::BTreeMap, net::{IpAddr, SocketAddr}, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

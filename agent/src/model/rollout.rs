@@ -104,7 +104,10 @@ pub struct Rollout {
 impl Rollout {
     /// Failures on this node, by class.
     pub fn failures(&self) -> BTreeMap<Class, u64> {
-        self.failures_by_phase.iter().map(|(class, phases)| (*class, phases.values().sum())).collect()
+        self.failures_by_phase
+            .iter()
+            .map(|(class, phases)| (*class, phases.values().sum()))
+            .collect()
     }
 
     /// Failures begun after completion.

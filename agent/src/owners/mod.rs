@@ -16,8 +16,8 @@ use std::{
     sync::Arc,
 };
 
-pub use pods::{MAX_PODS, Pod};
 use pods::Pods;
+pub use pods::{MAX_PODS, Pod};
 use remembered::Remembered;
 pub use scale::Remover;
 use scale::Wanted;
@@ -112,11 +112,8 @@ impl Owners {
     /// that live, and returns their UIDs.
     pub fn unwatch(&mut self, workload_uid: &str, node: &str) -> Vec<Arc<str>> {
         let elsewhere = |pod: &&Pod| pod.gone.is_none() && pod.facts.node.as_deref() != Some(node);
-        let living: Vec<Arc<str>> = self
-            .pods_of(workload_uid)
-            .filter(elsewhere)
-            .map(|pod| pod.facts.uid.clone())
-            .collect();
+        let living: Vec<Arc<str>> =
+            self.pods_of(workload_uid).filter(elsewhere).map(|pod| pod.facts.uid.clone()).collect();
         for uid in &living {
             self.pods.forget(uid);
             self.looked_up.remove(uid);
@@ -273,7 +270,8 @@ impl Owners {
         else {
             return Remover::Unclear;
         };
-        let siblings = || self.pods.of_owner(&owner.uid).filter(|other| other.facts.uid != pod.facts.uid);
+        let siblings =
+            || self.pods.of_owner(&owner.uid).filter(|other| other.facts.uid != pod.facts.uid);
         let before = siblings()
             .filter(|other| match other.deletion_version {
                 // A pod that is being deleted ends as a finished one.
@@ -319,7 +317,10 @@ impl Owners {
     /// The workload's revision of this hash, as far as it is known.
     pub fn revision_of(&self, workload_uid: &str, hash: &Arc<str>) -> Revision {
         let set = self.replica_sets_of(workload_uid).find(|set| set.template_hash == *hash);
-        set.map_or_else(|| Revision { hash: hash.clone(), ..Revision::default() }, |set| revision(set))
+        set.map_or_else(
+            || Revision { hash: hash.clone(), ..Revision::default() },
+            |set| revision(set),
+        )
     }
 
     /// The workload's key, if anything of it is known.
@@ -343,11 +344,7 @@ fn count<T>(items: impl Iterator<Item = T>) -> i32 {
 
 /// A `ReplicaSet`'s revision.
 pub fn revision(set: &ReplicaSetFacts) -> Revision {
-    Revision {
-        revision: set.revision,
-        hash: set.template_hash.clone(),
-        images: set.images.clone(),
-    }
+    Revision { revision: set.revision, hash: set.template_hash.clone(), images: set.images.clone() }
 }
 
 fn key(namespace: &Arc<str>, object: &ObjectRef) -> WorkloadKey {

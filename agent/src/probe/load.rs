@@ -69,6 +69,14 @@ impl Probe {
     /// # Errors
     /// What is missing, by name, with the remedy.
     pub fn with_layout(layout: Layout, options: Options) -> Result<Self, ProbeError> {
+        Self::with_object(layout, options, OBJECT)
+    }
+
+    /// The same with another build of the eBPF object: the benchmark compares them.
+    ///
+    /// # Errors
+    /// What is missing, by name, with the remedy.
+    pub fn with_object(layout: Layout, options: Options, object: &[u8]) -> Result<Self, ProbeError> {
         if !layout.conntrack {
             warn!("conntrack is not there yet: Service addresses are told apart once it is loaded");
         }
@@ -80,7 +88,7 @@ impl Probe {
         loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
         loader.map_max_entries("ATTEMPTS", options.attempts);
         loader.map_max_entries("EVENTS", options.ring_bytes);
-        let mut ebpf = loader.load(OBJECT).map_err(|error| refused("load the eBPF object", error))?;
+        let mut ebpf = loader.load(object).map_err(|error| refused("load the eBPF object", error))?;
         for name in HOOKS {
             let program = program(&mut ebpf, name)?;
             program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;

@@ -214,7 +214,13 @@ impl Rollouts {
         }
     }
 
-    fn look_for_completion(&mut self, workload_uid: &str, owners: &Owners, at: Mono, is_first: bool) {
+    fn look_for_completion(
+        &mut self,
+        workload_uid: &str,
+        owners: &Owners,
+        at: Mono,
+        is_first: bool,
+    ) {
         let Some(facts) = owners.workload_by_uid(workload_uid) else { return };
         let Some(seen) = self.seen.get_mut(workload_uid) else { return };
         if !is_complete(facts, &seen.target) {
@@ -288,10 +294,7 @@ impl Rollouts {
     }
 
     /// Rollouts of a workload, oldest first.
-    pub fn of<'a>(
-        &'a self,
-        workload_uid: &str,
-    ) -> impl DoubleEndedIterator<Item = &'a Rollout> {
+    pub fn of<'a>(&'a self, workload_uid: &str) -> impl DoubleEndedIterator<Item = &'a Rollout> {
         self.all().filter(move |rollout| &*rollout.workload.uid == workload_uid)
     }
 

@@ -9,8 +9,7 @@ use rollrace::{
 
 use crate::world::{CLIENT, Is, World};
 
-const OTHERS: [(&str, Is); 3] =
-    [("old-b", Is::Ready), ("old-c", Is::Ready), ("new-a", Is::Ready)];
+const OTHERS: [(&str, Is); 3] = [("old-b", Is::Ready), ("old-c", Is::Ready), ("new-a", Is::Ready)];
 
 /// The rollout's first old pod is gone, and another workload's pod has its address.
 fn with_address_reused(after_millis: u64) -> World {
@@ -230,7 +229,8 @@ fn an_endpoint_without_a_target_has_a_service_and_no_workload() {
 
 #[test]
 fn a_slice_without_ports_matches_by_the_address() {
-    for ports in [Vec::new(), vec![SlicePort { name: "".into(), protocol: "TCP".into(), port: None }]]
+    for ports in
+        [Vec::new(), vec![SlicePort { name: "".into(), protocol: "TCP".into(), port: None }]]
     {
         let mut world = World::rolling();
         world.slice(&OTHERS);

@@ -4,8 +4,7 @@ use rollrace::model::{Cause, Phase, Side};
 
 use crate::world::{Is, World};
 
-const READY: [(&str, Is); 3] =
-    [("old-a", Is::Ready), ("old-b", Is::Ready), ("old-c", Is::Ready)];
+const READY: [(&str, Is); 3] = [("old-a", Is::Ready), ("old-b", Is::Ready), ("old-c", Is::Ready)];
 
 /// A new pod is marked ready; nobody has answered there.
 fn with_a_new_pod() -> World {

@@ -155,6 +155,14 @@ impl World {
         self.tick();
     }
 
+    /// Lets much time pass, with fewer ticks the longer it is.
+    pub fn pass_coarsely(&mut self, millis: u64) {
+        for _ in 0..20 {
+            self.now = self.now.plus(millis * 1_000_000 / 20);
+            self.tick();
+        }
+    }
+
     /// Tells the engine.
     pub fn input(&mut self, what: What) {
         let input = Input { at: self.now, what };

@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::matrix::MatrixArgs;
+use crate::rest::RestArgs;
 use crate::scenario::ScenarioArgs;
 use crate::setup::Setup;
 
@@ -40,6 +42,10 @@ pub enum Command {
     Demo(DemoArgs),
     /// One attribution scenario, judged by the lab's own log of who removed which pod
     Scenario(ScenarioArgs),
+    /// What the agents use while nothing rolls out, against the bars
+    Rest(RestArgs),
+    /// Every cell of setups, modes and delays, and every scenario, several at a time
+    Matrix(MatrixArgs),
     /// The server that runs in the pods
     #[command(hide = true)]
     Server(ServerArgs),
@@ -60,8 +66,8 @@ Examples:
   The lab alone, without agents:
     rollrace-lab run --setup prestop --mode keepalive --seconds 30 --no-agent
 
-Exit code: 0 when the two sides agree (missed, extra, misattributed and doubles are all 0),
-1 when they do not, 64 for bad usage, 69 without the rights or the agent that it needs, 70 when the
+Exit code: 0 when the two sides agree (missed, extra, misattributed and doubles are all 0) and the
+bars are met (failures on /metrics in time, convergence within its bounds), 1 when not, 64 for bad usage, 69 without the rights or the agent that it needs, 70 when the
 lab itself failed. Needs root (or CAP_SYS_ADMIN and CAP_NET_ADMIN).";
 
 /// Options of `run`.

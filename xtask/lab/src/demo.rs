@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::cli::DemoArgs;
-use crate::isolate::fresh_out_dir;
+use crate::isolate::{die_with_parent, fresh_out_dir};
 use crate::run::{Summary, counts_text, not_compared_text};
 use crate::setup::Setup;
 
@@ -47,6 +47,7 @@ fn run_setup(args: &DemoArgs, setup: Setup, out: &Path) -> Result<(bool, Summary
     if let Some(agent) = &args.agent {
         command.arg("--agent").arg(absolute(agent)?);
     }
+    die_with_parent(&mut command);
     let mut child = command.spawn().context("start the lab")?;
     let stdout = child.stdout.take().context("the lab's output")?;
     let mut last = String::new();
@@ -80,6 +81,7 @@ fn table(rows: &[(Setup, bool, Summary)]) -> Table {
             "agents reported",
             "attributed to",
             "convergence measured / true (max)",
+            "on /metrics after (max), besides waiting for evidence",
             "not compared",
         ]);
     for (setup, _, summary) in rows {
@@ -97,6 +99,10 @@ fn table(rows: &[(Setup, bool, Summary)]) -> Table {
                 figure(summary.convergence_ms.max),
                 figure(summary.true_convergence_ms.max)
             ),
+            match summary.evidence_wait_ms.max {
+                Some(wait) => format!("{} + {wait:.0} ms", figure(summary.on_time_ms.max)),
+                None => "-".to_owned(),
+            },
             not_compared_text(&summary.not_compared),
         ]);
     }

@@ -89,6 +89,12 @@ fn first_process(out_given: bool, out: &Path, number: u8) -> Result<Command> {
     }
     unshare(CloneFlags::CLONE_NEWPID)
         .context("make a pid namespace (needs root or CAP_SYS_ADMIN)")?;
+    die_with_parent(&mut command);
+    Ok(command)
+}
+
+/// Has the kernel kill a child as soon as the thread that starts it is gone.
+pub fn die_with_parent(command: &mut Command) {
     // SAFETY: prctl is async-signal-safe and touches no memory of the parent.
     unsafe {
         command.pre_exec(|| {
@@ -96,7 +102,6 @@ fn first_process(out_given: bool, out: &Path, number: u8) -> Result<Command> {
             Ok(())
         });
     }
-    Ok(command)
 }
 
 /// Ends this process when the outside one is gone: the lifeline is its standard input. It covers

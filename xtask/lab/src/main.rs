@@ -18,6 +18,7 @@
 //! - [`agent`]: the rollrace agents and what they report
 //! - [`compare`]: truth against reports; pure
 //! - [`run`]: one run from the first link to the last line; [`demo`]: two of them and a table
+//! - [`rest`]: what the agents use while nothing rolls out; [`matrix`]: every cell, several at a time
 //! - [`scenario`]: what else removes and breaks pods, and what each failure must be blamed on
 
 mod agent;
@@ -30,9 +31,11 @@ mod demo;
 mod isolate;
 mod journal;
 mod kubelet;
+mod matrix;
 mod net;
 mod node;
 mod proxy;
+mod rest;
 mod run;
 mod scenario;
 mod setup;
@@ -54,6 +57,9 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Scenario(args) if args.inside => scenario::inside(&args),
         Command::Scenario(args) => scenario::outside(&args),
+        Command::Rest(args) if args.inside => rest::inside(&args),
+        Command::Rest(args) => rest::outside(&args),
+        Command::Matrix(args) => matrix::run(&args),
         Command::Server(args) => app::server::run(&args),
         Command::Client(args) => app::client::run(&args),
     };

@@ -2,8 +2,10 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{ErrorKind, Write as _},
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -136,14 +138,20 @@ impl Class {
 ///
 /// # Errors
 /// If the world cannot be built, the probes not loaded, or packets do not pass.
-pub fn rounds(rounds: u8, packets: u16) -> Result<Samples> {
+pub fn rounds(rounds: u8, packets: u16, object: Option<&Path>) -> Result<Samples> {
+    let object = object
+        .map(|path| fs::read(path).with_context(|| format!("read {}", path.display())))
+        .transpose()?;
     let world = World::build()?;
     let _stats = BpfStats::on()?;
     let runtime = Builder::new_current_thread().enable_all().build().context("start a runtime")?;
     let layout = layout::Layout::read(&layout::folder())?;
     let mut probe = world.node.run(|| {
         let _guard = runtime.enter();
-        Ok(Probe::with_layout(layout, SIZES)?)
+        Ok(match &object {
+            Some(object) => Probe::with_object(layout, SIZES, object)?,
+            None => Probe::with_layout(layout, SIZES)?,
+        })
     })?;
     probe.attach_empty()?;
     let [service, backend] = World::watched();

@@ -41,6 +41,9 @@ pub struct Args {
     /// Packets of a batch
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u16).range(100..=20_000))]
     packets: u16,
+    /// Another build of the eBPF object than the one the agent carries
+    #[arg(long, value_name = "FILE")]
+    object: Option<PathBuf>,
     /// Write the result to a file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -55,7 +58,7 @@ pub struct Args {
 /// If it cannot measure.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let earlier = args.against.as_deref().map(Report::read).transpose()?;
-    let report = Report::new(measure::rounds(args.rounds, args.packets)?, args.packets);
+    let report = Report::new(measure::rounds(args.rounds, args.packets, args.object.as_deref())?, args.packets);
     println!("{}", report.table(earlier.as_ref()));
     if let Some(path) = &args.json {
         report.write(path)?;

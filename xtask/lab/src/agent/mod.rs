@@ -131,6 +131,16 @@ impl Agent {
         )
     }
 
+    /// The node it runs on.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// What the process had used when it was ready.
+    pub fn usage_at_ready(&self) -> Option<Usage> {
+        self.at_ready
+    }
+
     /// Notes from now on when failures become visible on `/metrics`.
     pub fn watch_metrics(&mut self) {
         self.exposures = Some(MetricsWatch::start(self.address));

@@ -101,16 +101,7 @@ async fn experiment(
     let mut agents = Vec::new();
     if !args.no_agent {
         progress.phase("starting the agents");
-        let binary = args.agent_binary()?;
-        for node in &cluster.nodes {
-            let server = &cluster.server;
-            let agent =
-                Agent::start(&binary, &node.addresses, &node.namespace, server, out, &[])?;
-            agents.push(agent);
-        }
-        for agent in &mut agents {
-            agent.ready().await?;
-        }
+        agents = start_agents(cluster, args, out).await?;
         journal.phase("agents ready");
     }
     cluster.set_watch_delays(args);
@@ -185,6 +176,20 @@ async fn experiment(
         unsettled,
         listeners,
     })
+}
+
+/// Starts an agent on each node, and waits until all are ready.
+pub async fn start_agents(cluster: &Cluster, args: &RunArgs, out: &Path) -> Result<Vec<Agent>> {
+    let binary = args.agent_binary()?;
+    let server = &cluster.server;
+    let mut agents = Vec::new();
+    for node in &cluster.nodes {
+        agents.push(Agent::start(&binary, &node.addresses, &node.namespace, server, out, &[])?);
+    }
+    for agent in &mut agents {
+        agent.ready().await?;
+    }
+    Ok(agents)
 }
 
 /// Sends the lab's own log to a file.

@@ -21,6 +21,7 @@ mod stage;
 mod truth;
 
 pub use args::ScenarioArgs;
+pub use catalogue::Scenario;
 
 use std::process::ExitCode;
 

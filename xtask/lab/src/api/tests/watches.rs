@@ -57,7 +57,7 @@ async fn a_watcher_sees_everything_once(config: watcher::Config) -> anyhow::Resu
         match tokio::time::timeout(super::PATIENCE, events.next()).await? {
             Some(Ok(event)) => again.push(short(&event)),
             Some(Err(error)) => {
-                assert!(error.to_string().contains("too old resource version"), "{error}")
+                assert!(error.to_string().contains("too old resource version"), "{error}");
             }
             None => anyhow::bail!("the watcher ended"),
         }

@@ -1,0 +1,123 @@
+//! The cells of the matrix, and how long they take. Pure.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::cli::Mode;
+use crate::scenario::Scenario;
+use crate::setup::Setup;
+
+/// The agents' watch is this late, in milliseconds.
+const AGENT_DELAYS: [u64; 3] = [0, 200, 1000];
+/// The proxies' watch is this late, in milliseconds.
+const PROXY_DELAYS: [u64; 3] = [0, 500, 3000];
+/// What a lab takes besides its load: building, deploying, the last verdicts. Measured.
+const BESIDES_THE_LOAD: u64 = 8;
+/// A pod that ignores SIGTERM is killed 30 s after its deletion, and its kept connections are cut
+/// then: 5 s of load, 8 s of rollout, 30 s, and some seconds to see it.
+const IGNORED_SIGTERM_SECONDS: u64 = 50;
+/// Between the starts of the first labs.
+pub const STAGGER: Duration = Duration::from_secs(4);
+
+/// A cell: one lab.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// Its name.
+    pub name: String,
+    /// The lab's arguments.
+    pub arguments: Vec<String>,
+    /// How long it takes, in seconds.
+    pub expected_seconds: u64,
+}
+
+/// Every cell.
+pub fn cells(seconds: u64) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for setup in Setup::value_variants() {
+        for mode in [Mode::Fresh, Mode::Keepalive] {
+            for agent in AGENT_DELAYS {
+                for proxy in PROXY_DELAYS {
+                    cells.push(rollout(*setup, mode, agent, proxy, seconds));
+                }
+            }
+        }
+    }
+    cells.extend(Scenario::value_variants().iter().map(|scenario| Cell {
+        name: format!("scenario-{}", scenario.name()),
+        arguments: ["scenario", scenario.name()].map(str::to_owned).into(),
+        expected_seconds: scenario.dials().seconds + BESIDES_THE_LOAD,
+    }));
+    cells
+}
+
+fn rollout(setup: Setup, mode: Mode, agent: u64, proxy: u64, seconds: u64) -> Cell {
+    let seconds = if setup == Setup::Ignore && mode == Mode::Keepalive {
+        seconds.max(IGNORED_SIGTERM_SECONDS)
+    } else {
+        seconds
+    };
+    let mut arguments = vec!["run".to_owned()];
+    for (option, value) in [
+        ("--setup", setup.name().to_owned()),
+        ("--mode", mode.name().to_owned()),
+        ("--seconds", seconds.to_string()),
+        ("--agent-watch-delay", agent.to_string()),
+        ("--proxy-watch-delay", proxy.to_string()),
+    ] {
+        arguments.extend([option.to_owned(), value]);
+    }
+    Cell {
+        name: format!("{}-{}-agent{agent}-proxy{proxy}", setup.name(), mode.name()),
+        arguments,
+        expected_seconds: seconds + BESIDES_THE_LOAD,
+    }
+}
+
+/// How long cells take, several at a time.
+pub fn expected(cells: &[Cell], jobs: u8) -> Duration {
+    Duration::from_secs(total(cells).div_ceil(u64::from(jobs.max(1))))
+}
+
+/// How long the remaining cells take, at the pace so far.
+pub fn remaining(all: &[Cell], remaining: &[Cell], elapsed: Duration) -> Duration {
+    let left = total(remaining);
+    let done = total(all).saturating_sub(left).max(1);
+    Duration::from_millis(
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).saturating_mul(left) / done,
+    )
+}
+
+fn total(cells: &[Cell]) -> u64 {
+    cells.iter().map(|cell| cell.expected_seconds).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_combination_is_there_once_and_under_a_name_of_its_own() {
+        let cells = cells(20);
+        let rollouts = cells.iter().filter(|cell| cell.arguments[0] == "run").count();
+        assert_eq!(rollouts, 6 * 2 * 3 * 3);
+        let names: BTreeSet<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names.len(), cells.len());
+    }
+
+    #[test]
+    fn kept_connections_to_pods_that_ignore_sigterm_are_watched_until_the_kill() {
+        let cell = rollout(Setup::Ignore, Mode::Keepalive, 0, 0, 20);
+        assert_eq!(cell.expected_seconds, 58);
+    }
+
+    #[test]
+    fn the_rest_takes_as_long_as_the_pace_so_far_says() {
+        let cells = cells(20);
+        let all = &cells[..4];
+        assert_eq!(remaining(all, &all[1..], Duration::from_secs(10)), Duration::from_secs(30));
+        assert_eq!(expected(all, 2), Duration::from_secs(56));
+    }
+}
