@@ -7,6 +7,7 @@ use aya_ebpf::{
 use rollrace_ebpf::{
     abi::{Address, Socket, Stat, Tuple},
     layout::{CT_WINDOW, SKB_WINDOW},
+    packet::{HEADERS, HEADERS_V4},
 };
 
 use crate::maps::count;
@@ -97,7 +98,6 @@ const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 /// What the first read of an skb yields.
 pub struct Skb {
     address: u64,
-    nfct: u64,
     head: u64,
     network: u16,
     /// `skb->protocol`, network byte order.
@@ -112,29 +112,35 @@ impl Skb {
         let window = window.as_ptr();
         Some(Self {
             address,
-            nfct: at(window, SKB_NFCT.load()),
             head: at(window, SKB_HEAD.load()),
             network: at(window, SKB_NETWORK.load()),
             protocol: at(window, SKB_PROTOCOL.load()),
         })
     }
 
-    /// Reads headers from the network header on.
+    /// Reads the IP header and the header behind it: without options, 40 bytes of IPv4 and 60 of
+    /// IPv6. What is behind them in `into` is left as it is.
     #[inline(always)]
-    pub fn headers<T: Copy>(&self, offset: u32, into: &mut T) -> Option<()> {
+    pub fn headers(&self, v6: bool, into: &mut [u8; HEADERS]) -> Option<()> {
+        if v6 {
+            return self.bytes(0, into);
+        }
+        self.bytes(0, into.first_chunk_mut::<HEADERS_V4>()?)
+    }
+
+    /// Reads bytes this far from the network header.
+    #[inline(always)]
+    pub fn bytes<T: Copy>(&self, offset: u32, into: &mut T) -> Option<()> {
         read_into(self.head + u64::from(self.network) + u64::from(offset), into)
     }
 
-    /// Its conntrack entry's address; 0 if it has none.
+    /// Its conntrack entry, read apart: it lies far from the rest, and few packets get this far.
     #[inline(always)]
-    pub fn entry(&self) -> u64 {
-        if HAS_CONNTRACK.load() == 0 { 0 } else { self.nfct & !7 }
-    }
-
-    /// `enum ip_conntrack_info`: 3 and above are replies, 2 is NEW.
-    #[inline(always)]
-    pub fn ctinfo(&self) -> u64 {
-        self.nfct & 7
+    pub fn nfct(&self) -> Nfct {
+        if HAS_CONNTRACK.load() == 0 {
+            return Nfct(0);
+        }
+        Nfct(read(self.address, SKB_NFCT.load()).unwrap_or(0))
     }
 
     /// Whether it was made in this namespace: what is forwarded has come through a device.
@@ -170,6 +176,24 @@ impl Skb {
         }
         let device: u64 = read(route, DST_DEV.load()).unwrap_or(0);
         if device == 0 { 0 } else { read(device, DEV_NET.load()).unwrap_or(0) }
+    }
+}
+
+/// `skb->_nfct`: a conntrack entry's address, and in the low three bits what the packet is to it.
+#[derive(Clone, Copy)]
+pub struct Nfct(u64);
+
+impl Nfct {
+    /// The entry's address; 0 if there is none.
+    #[inline(always)]
+    pub fn entry(self) -> u64 {
+        self.0 & !7
+    }
+
+    /// `enum ip_conntrack_info`: 3 and above are replies, 2 is NEW.
+    #[inline(always)]
+    pub fn ctinfo(self) -> u64 {
+        self.0 & 7
     }
 }
 

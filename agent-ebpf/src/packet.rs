@@ -5,6 +5,9 @@ use crate::abi::{Address, Tuple};
 /// Bytes taken from the network header on: IPv6 and TCP fit, so does IPv4 without options.
 pub const HEADERS: usize = 60;
 
+/// Of these, taken of an IPv4 packet.
+pub const HEADERS_V4: usize = 40;
+
 /// Bytes taken from an ICMP header on: its own 8, an IPv6 header, ports and sequence number.
 pub const ICMP_HEADERS: usize = 56;
 

@@ -7,6 +7,7 @@
 //! - [`endpoints`]: slices and Services → lifetimes of (address, port)
 //! - [`attempts`]: an attempt's life and the taxonomy of failures
 //! - [`owners`], [`rollouts`]: which revision a pod is of, which rollouts are under way
+//! - [`nodes`], [`failing`]: which nodes are lost, which pods keep failing without leaving
 //! - [`attribute`]: from a failure to its cause, with the evidence
 
 #[cfg(feature = "probe")]
@@ -17,11 +18,13 @@ pub mod cli;
 pub mod cluster;
 pub mod endpoints;
 pub mod engine;
+pub mod failing;
 #[cfg(feature = "probe")]
 pub mod http;
 #[cfg(feature = "probe")]
 pub mod metrics;
 pub mod model;
+pub mod nodes;
 pub mod owners;
 #[cfg(feature = "probe")]
 pub mod probe;

@@ -35,9 +35,9 @@ fn dropped(skb: u64, reason: u32) -> Option<()> {
         _ => return None,
     };
     let scratch = scratch(Hook::Free)?;
-    skb.headers(0, &mut scratch.headers)?;
+    skb.headers(v6, &mut scratch.headers)?;
     let Next::Tcp(offset) = packet::next(&scratch.headers, v6) else { return None };
-    let segment = seen::tcp(&skb, scratch, offset)?;
+    let segment = seen::tcp(&skb, scratch, offset, v6)?;
     if segment.flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN {
         seen::syn(&skb, scratch, &segment, offset, v6, Some(reason));
     }

@@ -30,12 +30,12 @@ fn queued(skb: u64) -> Option<()> {
         _ => return None,
     };
     let scratch = scratch(Hook::Queue)?;
-    skb.headers(0, &mut scratch.headers)?;
+    skb.headers(v6, &mut scratch.headers)?;
     match packet::next(&scratch.headers, v6) {
         Next::Other => None,
         Next::Icmp(offset) => icmp(&skb, scratch, offset, v6),
         Next::Tcp(offset) => {
-            let segment = seen::tcp(&skb, scratch, offset)?;
+            let segment = seen::tcp(&skb, scratch, offset, v6)?;
             let flags = segment.flags;
             if flags & (tcp::SYN | tcp::RST) == 0 {
                 return None;
@@ -67,10 +67,10 @@ fn queued(skb: u64) -> Option<()> {
 /// ICMP unreachable: conntrack relates it to the connection it is about.
 #[inline(always)]
 fn icmp(skb: &Skb, scratch: &mut Scratch, offset: u32, v6: bool) -> Option<()> {
-    skb.headers(offset, &mut scratch.icmp)?;
+    skb.bytes(offset, &mut scratch.icmp)?;
     let (code, seq) = unreachable(&scratch.icmp, v6, &mut scratch.tuple)?;
     count(Stat::Read);
-    let address = skb.entry();
+    let address = skb.nfct().entry();
     if address == 0 {
         is_own(skb.net()).then_some(())?;
     } else {

@@ -18,15 +18,16 @@ pub const IP_CT_IS_REPLY: u64 = 3;
 
 /// A packet's TCP header, 20 bytes of it.
 #[inline(always)]
-pub fn tcp(skb: &Skb, scratch: &Scratch, offset: u32) -> Option<Tcp> {
+pub fn tcp(skb: &Skb, scratch: &Scratch, offset: u32, v6: bool) -> Option<Tcp> {
     if offset == 20 {
         return Some(Tcp::read(scratch.headers[20..40].first_chunk()?));
     }
-    if offset == 40 {
+    // Of IPv4, so many bytes of options were not read.
+    if offset == 40 && v6 {
         return Some(Tcp::read(scratch.headers[40..60].first_chunk()?));
     }
     let mut bytes = [0; 20];
-    skb.headers(offset, &mut bytes)?;
+    skb.bytes(offset, &mut bytes)?;
     Some(Tcp::read(&bytes))
 }
 
@@ -39,8 +40,8 @@ pub fn syn(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool, d
     syn.sent_ns = if dropped.is_some() { skb.sent_ns(attempts::now()) } else { 0 };
     syn.payload = total_length(&scratch.headers, v6).saturating_sub(offset + tcp.length) as u16;
     syn.family = if v6 { 6 } else { 4 };
-    let address = skb.entry();
-    if address == 0 {
+    let nfct = skb.nfct();
+    if nfct.entry() == 0 {
         packet::addresses(&scratch.headers, v6, &mut syn.tuple);
         syn.tuple.sport = tcp.sport;
         syn.tuple.dport = tcp.dport;
@@ -53,10 +54,10 @@ pub fn syn(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool, d
         }
         return;
     }
-    if skb.ctinfo() >= IP_CT_IS_REPLY {
+    if nfct.ctinfo() >= IP_CT_IS_REPLY {
         return;
     }
-    let Some(entry) = Entry::read(address, &mut scratch.entry) else { return };
+    let Some(entry) = Entry::read(nfct.entry(), &mut scratch.entry) else { return };
     if !is_own(entry.net()) {
         return;
     }
@@ -64,7 +65,7 @@ pub fn syn(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool, d
     entry.backend(&mut syn.backend);
     syn.dnat = syn.backend != syn.tuple.destination();
     syn.confirmed = entry.confirmed();
-    syn.old_entry = skb.ctinfo() != IP_CT_NEW;
+    syn.old_entry = nfct.ctinfo() != IP_CT_NEW;
     if syn.dnat || is_watched(&syn.backend) {
         attempts::syn(scratch, dropped);
     }
@@ -81,8 +82,8 @@ pub fn answer_to(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, v6: bool) -> Optio
     syn.payload = 0;
     syn.old_entry = false;
     syn.family = if v6 { 6 } else { 4 };
-    let address = skb.entry();
-    if address == 0 {
+    let nfct = skb.nfct();
+    if nfct.entry() == 0 {
         packet::addresses(&scratch.headers, v6, &mut syn.tuple);
         syn.tuple.sport = tcp.sport;
         syn.tuple.dport = tcp.dport;
@@ -92,10 +93,10 @@ pub fn answer_to(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, v6: bool) -> Optio
         syn.confirmed = false;
         return is_own(skb.net()).then_some(());
     }
-    if skb.ctinfo() < IP_CT_IS_REPLY {
+    if nfct.ctinfo() < IP_CT_IS_REPLY {
         return None;
     }
-    let entry = Entry::read(address, &mut scratch.entry)?;
+    let entry = Entry::read(nfct.entry(), &mut scratch.entry)?;
     if !is_own(entry.net()) {
         return None;
     }

@@ -72,6 +72,8 @@ pub struct Settings {
     pub record: Option<PathBuf>,
     /// How long an attempt of an unseen socket may stay unanswered.
     pub attempt_deadline_ns: u64,
+    /// How long a pod must have failed, ready and not leaving, to be called a bad backend.
+    pub bad_backend_after_ns: u64,
     /// Sizes of the kernel side.
     pub probe: Options,
 }
@@ -100,7 +102,10 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
             Some(bind(SocketAddr::new(address, 9466), "--api-listen").await?)
         }
     };
-    let config = Config::new(settings.node_name.as_str());
+    let config = Config {
+        bad_backend_after_nanos: settings.bad_backend_after_ns,
+        ..Config::new(settings.node_name.as_str())
+    };
     let recorder = settings
         .record
         .as_deref()

@@ -3,13 +3,18 @@
 //!
 //! # Layout
 //! - `whose`: whose the backend's address was
+//! - `undirected`: the same where the rules chose no backend
 //! - `departure`: why an endpoint left
 //! - `serving`: why one that did not leave failed
+//! - `node`: whether its node is lost; `bad`: one bad replica among good ones
 //! - `blame`, `words`: the cause with its evidence
 
+mod bad;
 mod blame;
 mod departure;
+mod node;
 mod serving;
+mod undirected;
 mod whose;
 mod words;
 
@@ -22,7 +27,9 @@ use crate::{
     attempts::Failed,
     endpoints::{Endpoints, Lifetime, Name},
     engine::AttemptCounts,
+    failing::Failing,
     model::{Class, Mono},
+    nodes::Nodes,
     owners::Owners,
     rollouts::Rollouts,
 };
@@ -40,6 +47,12 @@ pub struct Known<'a> {
     pub rollouts: &'a Rollouts,
     /// Counts by what was dialled.
     pub counts: &'a BTreeMap<SocketAddr, AttemptCounts>,
+    /// Nodes that were asked about.
+    pub nodes: &'a Nodes,
+    /// Pods that keep failing.
+    pub failing: &'a Failing,
+    /// How long one must have failed to be a bad backend, in nanoseconds.
+    pub bad_backend_after: u64,
     /// Now.
     pub now: Mono,
     /// This node's name if the client has its address: kubelet's probes come from there, and go to
@@ -66,7 +79,13 @@ pub enum Decision {
 /// Decides, or waits.
 pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Decision {
     let last_chance = known.now.since(failed.ended) >= EVIDENCE_NANOS;
-    let life = match whose(failed, service, known.endpoints) {
+    let owner = match service {
+        Some(service) if undirected::is(failed) => {
+            undirected::whose(failed, service, known.endpoints)
+        }
+        _ => whose(failed, service, known.endpoints),
+    };
+    let life = match owner {
         Whose::One(life) => life,
         Whose::Nobody if last_chance && service.is_none() => return Decision::Foreign,
         Whose::Nobody => {
@@ -83,7 +102,7 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
             return unless(last_chance, failed, || either(failed, earlier, later));
         }
     };
-    if !failed.attempt.dnat && failed.class != Class::Rejected {
+    if !failed.attempt.dnat && failed.class != Class::Rejected && service.is_none() {
         if known.probing_node.is_some_and(|node| life.node.as_deref() == Some(node)) {
             return Decision::Undirected;
         }
@@ -104,8 +123,13 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
     let place = known.owners.place(&pod.uid);
     blame.workload = known.owners.workload_of(&pod.uid);
     let is_known = match left {
+        _ if !life.was_removed() && node::blame(&mut blame, failed, life, known) => true,
         Some(left) => departure::blame(&mut blame, failed, life, left, place.as_ref(), known),
-        None => serving::blame(&mut blame, failed, life, place.as_ref(), known, last_chance),
+        None => {
+            serving::blame(&mut blame, failed, life, place.as_ref(), known, last_chance)
+                // It may still turn out to have been leaving.
+                || last_chance && bad::blame(&mut blame, failed, life, known)
+        }
     };
     if is_known {
         return Decision::Blame(Box::new(blame));

@@ -3,12 +3,12 @@
 use crate::{
     attempts::Failed,
     endpoints::{Endpoints, Lifetime, Name, WATCH_LAG_NANOS},
-    model::Class,
+    model::{Class, Mono},
 };
 
 /// How long after its owner is gone a conntrack entry may still pin: the `syn_sent` timeout
 /// (120 s), once refreshed, and some slack.
-const PINNED_NANOS: u64 = 300_000_000_000;
+pub(super) const PINNED_NANOS: u64 = 300_000_000_000;
 
 /// Whose it was.
 #[derive(Clone, Copy, Debug)]
@@ -31,35 +31,37 @@ pub(super) fn whose<'a>(
     }
     let lives = failed.attempt.backend.map_or(&[][..], |backend| endpoints.at(backend));
     let syn = failed.last_syn();
-    let Some(index) = lives.iter().rposition(|life| life.first_seen <= syn) else {
+    let begun = || lives.iter().filter(|life| life.first_seen <= syn);
+    // Who was still there; else who was there last.
+    let was_there_until = |life: &&Lifetime| life.gone.unwrap_or(Mono(u64::MAX)).min(syn);
+    let Some(life) = begun().max_by_key(was_there_until) else {
         // Sent before this agent heard of the endpoint; not before that can have existed.
         let first = lives.first().filter(|first| first.begun_after <= syn);
         return first.map_or(Whose::Nobody, Whose::One);
     };
-    let life = &lives[index];
     if failed.attempt.stale {
         // The entry was made earlier, perhaps in the predecessor's time.
-        let before = index.checked_sub(1).map(|before| &lives[before]);
-        let pins =
-            |before: &&Lifetime| before.gone.is_some_and(|gone| syn.since(gone) < PINNED_NANOS);
-        return match before.filter(pins) {
+        let before = begun().filter(|before| {
+            before.gone.is_some_and(|gone| gone <= syn && syn.since(gone) < PINNED_NANOS)
+                && before.pod != life.pod
+        });
+        return match before.max_by_key(|before| before.gone) {
             Some(before) if life.left.is_none() => Whose::One(before),
             Some(before) => Whose::Either(before, life),
             None => Whose::One(life),
         };
     }
-    if life.gone.is_some_and(|gone| gone <= syn)
-        && let Some(next) = lives.get(index + 1)
-        && next.begun_after <= syn
-        && next.first_seen.since(syn) < WATCH_LAG_NANOS
-    {
-        return Whose::Either(life, next);
+    let next = lives.iter().find(|life| life.first_seen > syn && life.begun_after <= syn);
+    match next.filter(|next| next.first_seen.since(syn) < WATCH_LAG_NANOS) {
+        Some(next) if life.gone.is_some_and(|gone| gone <= syn) && next.pod != life.pod => {
+            Whose::Either(life, next)
+        }
+        _ => Whose::One(life),
     }
-    Whose::One(life)
 }
 
 /// No backend was chosen: it is about the Service's endpoint that left last, and so emptied it.
-fn emptied<'a>(failed: &Failed, service: &'a Name, endpoints: &'a Endpoints) -> Whose<'a> {
+pub(super) fn emptied<'a>(failed: &Failed, service: &'a Name, endpoints: &'a Endpoints) -> Whose<'a> {
     let left = endpoints
         .of_service(service)
         .filter(|life| life.left_after.is_some_and(|left| left <= failed.ended));

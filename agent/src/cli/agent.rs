@@ -50,6 +50,9 @@ pub struct Args {
     /// How long a SYN of a client whose socket cannot be seen may stay unanswered, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=120))]
     attempt_deadline: u64,
+    /// How long a pod must have failed, ready and not leaving, to be called a bad backend, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    bad_backend_after: u64,
     /// Unanswered attempts tracked at once: unanswered SYNs a second × 120
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=16_777_216))]
     max_attempts: u32,
@@ -112,6 +115,7 @@ pub fn run(args: Args) -> Result<(), Failed> {
         },
         record: args.record,
         attempt_deadline_ns: args.attempt_deadline * 1_000_000_000,
+        bad_backend_after_ns: args.bad_backend_after * 1_000_000_000,
         probe: Options { attempts: args.max_attempts, ring_bytes: args.ring_buffer * 1_024 },
     };
     let result = runtime.block_on(agent::run(settings));

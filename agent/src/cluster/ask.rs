@@ -78,6 +78,20 @@ impl Ask {
         Ok(object)
     }
 
+    /// One object outside all namespaces; `None` if there is none of that name.
+    pub(super) async fn get_cluster_wide<F: Facts>(
+        &self,
+        resource: &ApiResource,
+        name: &str,
+    ) -> Result<Option<Object<F>>, Unanswered> {
+        let api: Api<Object<F>> = Api::all_with(self.client.clone(), resource);
+        match self.attempt("get", &spell(resource), || api.get(name)).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// All objects of a namespace that match; those that cannot be read are left out and counted.
     pub(super) async fn list<F: Facts>(
         &self,

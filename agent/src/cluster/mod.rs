@@ -7,6 +7,7 @@
 //! - `watch`: all slices, all Services, this node's pods
 //! - `follow`: workloads with a rollout, their `ReplicaSet`s and pods, until told otherwise
 //! - `resolve`, `names`: who owns a pod that may be gone
+//! - `nodes`: whether a node is ready
 //! - `ask`, `limit`: single requests, rate-limited and tried again
 //! - `revisions`: which revision a `StatefulSet` or `DaemonSet` goes to
 //! - `stats`: what it can tell about itself
@@ -16,6 +17,7 @@ mod connect;
 mod follow;
 mod limit;
 mod names;
+mod nodes;
 mod object;
 mod resolve;
 mod revisions;
@@ -70,6 +72,8 @@ pub async fn run(
     };
     let ask = Ask::new(client, base.stats.clone());
     let followers = Followers::new(&base, ask.clone());
+    let (nodes, node_questions) = mpsc::channel(nodes::QUEUE);
+    let node_look_up = nodes::run(ask.clone(), base.changes.clone(), node_questions);
     let resolver = Resolver::new(ask, base.changes.clone(), base.stats.clone());
     let (questions, queue) = mpsc::channel(QUEUE);
 
@@ -81,8 +85,10 @@ pub async fn run(
     tasks.spawn(async move { ("the watch of this node's pods", base.pods(&node_name).await) });
     let worker = resolver.clone();
     tasks.spawn(async move { ("the owner look-up", worker.run(queue).await) });
+    tasks.spawn(async move { ("the node look-up", node_look_up.await) });
+    let queues = Queues { questions, nodes };
     tasks.spawn(async move {
-        ("the dispatch of requests", dispatch(requests, followers, resolver, questions).await)
+        ("the dispatch of requests", dispatch(requests, followers, resolver, queues).await)
     });
 
     let ended = tokio::select! {
@@ -98,13 +104,19 @@ pub async fn run(
     Err(anyhow!("{name} ended: nobody takes its changes any more"))
 }
 
+/// Where look-ups wait.
+struct Queues {
+    questions: mpsc::Sender<Question>,
+    nodes: mpsc::Sender<Arc<str>>,
+}
+
 /// Hands each request on without ever waiting for the API server or for a receiver: the engine that
 /// asks is the one that drains the changes.
 async fn dispatch(
     mut requests: mpsc::Receiver<Request>,
     mut followers: Followers,
     resolver: Arc<Resolver>,
-    questions: mpsc::Sender<Question>,
+    Queues { questions, nodes }: Queues,
 ) -> stream::Stopped {
     loop {
         let request = tokio::select! {
@@ -115,6 +127,7 @@ async fn dispatch(
             Some(Request::Resolve { namespace, pod, uid }) => {
                 resolver.put(Question { namespace, pod, uid }, &questions);
             }
+            Some(Request::Node { name }) => nodes::put(name, &nodes),
             Some(Request::Follow { workload, api_version, since }) => {
                 followers.follow(workload, api_version, &since);
             }

@@ -46,6 +46,12 @@ pub(super) fn about(state: &mut State, backend: SocketAddr, out: &mut Outputs) {
             service.and_then(|service| state.endpoints.slice_version(&life.namespace, service));
         let life = life.clone();
         ask(state, &life, version.as_ref(), out);
+        // A pod that nobody removes fails with its node.
+        if let Some(node) = life.node.as_ref().filter(|_| !life.was_removed())
+            && state.nodes.ask(node, state.now)
+        {
+            out.requests.push(Request::Node { name: node.clone() });
+        }
     }
 }
 

@@ -74,6 +74,7 @@ pub(super) fn changed(state: &mut State, change: ClusterChange, out: &mut Output
             departed(state, &uid);
             ask::answered(state, &uid, out);
         }
+        ClusterChange::Node { name, facts } => state.nodes.answered(&name, facts, at),
         ClusterChange::Synced(synced) => {
             if state.synced != synced {
                 state.synced = synced;

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Clock, Mono, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, Sighting, SliceFacts,
+    Clock, Mono, NodeFacts, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, Sighting, SliceFacts,
     WorkloadFacts, WorkloadKey,
 };
 
@@ -121,6 +121,13 @@ pub enum ClusterChange {
         /// How it was found, or why not: for the evidence.
         how: String,
     },
+    /// The answer to [`Request::Node`].
+    Node {
+        /// Its name as asked for.
+        name: Arc<str>,
+        /// The node; `None` if there is none of that name.
+        facts: Option<Arc<NodeFacts>>,
+    },
     /// Whether every watch has caught up; while not, verdicts wait.
     Synced(bool),
 }
@@ -139,6 +146,11 @@ pub enum Request {
         pod: Arc<str>,
         /// Pod UID.
         uid: Arc<str>,
+    },
+    /// Is this node ready? Connections to its pods are not answered.
+    Node {
+        /// Name.
+        name: Arc<str>,
     },
     /// Watch this workload, its `ReplicaSet`s and its pods until told otherwise.
     Follow {

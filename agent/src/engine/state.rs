@@ -16,7 +16,9 @@ use super::{
 use crate::{
     attempts::{Attempts, Failed},
     endpoints::{Endpoints, Name},
+    failing::Failing,
     model::{Cause, Class, Clock, Failure, Mono, Phase, Wall, WorkloadKey},
+    nodes::Nodes,
     owners::{Owners, remembered::Remembered},
     rollouts::Rollouts,
 };
@@ -30,12 +32,25 @@ pub struct Config {
     pub max_held: usize,
     /// Decided failures kept.
     pub max_failures: usize,
+    /// A pod that does not leave is a bad backend when it has failed for so long.
+    #[serde(default = "bad_backend_after")]
+    pub bad_backend_after_nanos: u64,
+}
+
+/// Five minutes.
+fn bad_backend_after() -> u64 {
+    300_000_000_000
 }
 
 impl Config {
     /// Defaults for a node.
     pub fn new(node: impl Into<Arc<str>>) -> Self {
-        Self { node: node.into(), max_held: 10_000, max_failures: 10_000 }
+        Self {
+            node: node.into(),
+            max_held: 10_000,
+            max_failures: 10_000,
+            bad_backend_after_nanos: bad_backend_after(),
+        }
     }
 }
 
@@ -98,6 +113,8 @@ pub struct State {
     pub(super) owners: Owners,
     pub(super) rollouts: Rollouts,
     pub(super) attempts: Attempts,
+    pub(super) nodes: Nodes,
+    pub(super) failing: Failing,
     pub(super) held: Vec<Held>,
     pub(super) failures: VecDeque<Failure>,
     /// Failures without a DNAT of clients that are not known to be this node's.
@@ -135,6 +152,8 @@ impl State {
             owners: Owners::default(),
             rollouts: Rollouts::default(),
             attempts: Attempts::default(),
+            nodes: Nodes::default(),
+            failing: Failing::default(),
             held: Vec::new(),
             failures: VecDeque::new(),
             unclaimed: VecDeque::new(),

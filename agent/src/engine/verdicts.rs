@@ -44,6 +44,7 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
         }
         return;
     }
+    note_failing(state, &failed);
     let held = Held { failed, service };
     let Some(held) = decide(state, held, out) else { return };
     if state.held.len() >= state.config.max_held {
@@ -60,6 +61,18 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
     if let Some(backend) = backend {
         ask::about(state, backend, out);
     }
+}
+
+/// Counts the failure to its pod, should that turn out to be a bad one.
+fn note_failing(state: &mut State, failed: &Failed) {
+    let Some(backend) = failed.attempt.backend.filter(|_| !failed.early) else { return };
+    let Some(life) = state.endpoints.at(backend).last().filter(|life| life.left.is_none()) else {
+        return;
+    };
+    let Some(pod) = &life.pod else { return };
+    let dialled = state.counts.get(&failed.attempt.key.original);
+    let answered = dialled.map_or(0, |counts| counts.answered);
+    state.failing.failed(&pod.uid, failed.first_syn(), answered);
 }
 
 /// Takes in the failures of clients that turned out to be this node's.
@@ -105,6 +118,9 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
         owners: &state.owners,
         rollouts: &state.rollouts,
         counts: &state.counts,
+        nodes: &state.nodes,
+        failing: &state.failing,
+        bad_backend_after: state.config.bad_backend_after_nanos,
         now: ended.plus(state.now.since(waits_since)),
         probing_node: from_node.then_some(&*state.config.node),
     };

@@ -4,6 +4,7 @@
 
 mod attempt;
 mod facts;
+mod node;
 mod rollout;
 mod time;
 mod verdict;
@@ -13,6 +14,7 @@ pub use facts::{
     Endpoint, EndpointConditions, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, ServicePort,
     SliceFacts, SlicePort, WorkloadFacts, WorkloadStatus,
 };
+pub use node::NodeFacts;
 pub use rollout::{Convergence, Revision, Rollout, RolloutId, WorkloadKey};
 pub use time::{Clock, Mono, Wall};
 pub use verdict::{Cause, Class, Failure, Phase, Side};

@@ -59,8 +59,12 @@ names! {
         Deleted = "deleted",
         /// The pod has a true `DisruptionTarget` condition.
         Eviction = "eviction",
+        /// Its node is gone or not ready.
+        NodeLoss = "node_loss",
         /// A container of the pod restarted.
         Restart = "restart",
+        /// It is ready and does not leave, and has failed for minutes while its siblings answer.
+        BadBackend = "bad_backend",
         /// Evidence is missing, or two causes fit alike.
         Unknown = "unknown",
     }

@@ -68,10 +68,15 @@ impl Pod {
                 self.deleted = Some(clock.mono(deleted_at)).filter(|deleted| *deleted <= at);
             }
         }
-        if facts.restarts > self.facts.restarts {
+        let is_past = is_older(&facts.resource_version, &self.facts.resource_version);
+        // What a look-up brought may be newer than what a watch from the past brings after it.
+        if is_past && facts.restarts < self.facts.restarts {
+            self.restarted.get_or_insert(at);
+        }
+        if !is_past && facts.restarts > self.facts.restarts {
             self.restarted = Some(at);
         }
-        if !is_older(&facts.resource_version, &self.facts.resource_version) {
+        if !is_past {
             self.facts = facts;
         }
     }

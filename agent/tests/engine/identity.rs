@@ -87,6 +87,25 @@ fn a_fresh_syn_while_an_address_passes_from_one_to_another_fits_both_and_is_unkn
 }
 
 #[test]
+fn of_two_pods_that_claimed_an_address_at_once_the_one_still_there_is_meant() {
+    let mut world = World::at_rest();
+    for pod in ["web-a", "zed-a"] {
+        world.unseen_pod(pod);
+    }
+    let web = world.slice_facts("web-1", "web", &[("web-a", Is::Ready)]);
+    let mut zed = world.slice_facts("zed-1", "zed", &[("zed-a", Is::Ready)]);
+    zed.endpoints[0].addresses.clone_from(&web.endpoints[0].addresses);
+    world.cluster(ClusterChange::Slice(Arc::new(web)));
+    world.cluster(ClusterChange::Slice(Arc::new(zed)));
+    world.pass(1_000);
+    let name = "zed-1".into();
+    world.cluster(ClusterChange::SliceGone { namespace: "shop".into(), name });
+    world.pass(1_000);
+    world.refused("web-a");
+    assert_eq!(&*world.verdict().pod, "web-a");
+}
+
+#[test]
 fn a_pod_that_cannot_have_existed_yet_is_not_blamed() {
     let mut world = World::at_rest();
     world.unseen_pod("new-a");

@@ -3,6 +3,7 @@
 //! # Layout
 //! - `world`: a small cluster to tell of
 //! - `departures`: why an endpoint left
+//! - `faults`: a lost node, a restart, a bad replica
 //! - `serving`: failures on endpoints that did not leave
 //! - `identity`: whose address it was, and which Service
 //! - `waiting`: evidence that comes late, and what no verdict is given on
@@ -11,6 +12,7 @@
 //! - `recordings`: inputs written down and read back
 
 mod departures;
+mod faults;
 mod identity;
 mod properties;
 mod recordings;

@@ -3,6 +3,7 @@
 //! What makes no sense is left out and complained about; what is merely absent is normal
 //! (`EndpointSlice`s come without target, ports or conditions).
 
+mod node;
 mod pod;
 mod replica_set;
 mod service;

@@ -56,11 +56,6 @@ impl World {
     pub fn build() -> Result<Self> {
         let node = Namespace::new()?;
         node.sysctl("net/ipv4/ip_forward", "1")?;
-        // The agent finds its own address by the route out.
-        node.ip(
-            "link add out0 type dummy\naddress add 192.168.55.1/24 dev out0\nlink set out0 up\n\
-             route add default dev out0",
-        )?;
         let mut clients = Vec::new();
         let mut backends = Vec::new();
         for number in 0..EACH {

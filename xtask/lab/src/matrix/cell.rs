@@ -12,8 +12,21 @@ use super::plan::Cell;
 use super::record::{Counts, Outcome};
 use crate::isolate::die_with_parent;
 
-/// Plays a cell and reads its result; an error only when no lab can be started at all.
+/// Plays a cell. A lab that failed itself (the machine was too busy for its rollout) says nothing
+/// about the agents: it is played once more.
 pub fn play(cell: &Cell, args: &MatrixArgs, out: &Path) -> Result<Outcome> {
+    let mut outcome = play_once(cell, args, out)?;
+    if let Some(first) = outcome.failure.take() {
+        let took = outcome.took_seconds;
+        outcome = play_once(cell, args, out)?;
+        outcome.took_seconds += took;
+        outcome.played_again = Some(first);
+    }
+    Ok(outcome)
+}
+
+/// Plays a cell and reads its result; an error only when no lab can be started at all.
+fn play_once(cell: &Cell, args: &MatrixArgs, out: &Path) -> Result<Outcome> {
     let out = out.join(&cell.name);
     std::fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     let progress = out.join("progress.txt");
@@ -47,6 +60,7 @@ pub fn play(cell: &Cell, args: &MatrixArgs, out: &Path) -> Result<Outcome> {
         took_seconds,
         counts,
         failure,
+        played_again: None,
         out: out.display().to_string(),
     })
 }

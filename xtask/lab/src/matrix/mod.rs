@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use self::plan::Cell;
+use self::plan::{Cell, Pace};
 use self::record::{Outcome, Record};
 use crate::cli::BAD_USAGE;
 use crate::isolate::fresh_out_dir;
@@ -79,8 +79,13 @@ pub fn run(args: &MatrixArgs) -> Result<ExitCode> {
     std::fs::write(&path, serde_json::to_string_pretty(&json)?)
         .with_context(|| format!("write {}", path.display()))?;
     println!("{exact} of {} cells are exact; took {}", cells.len(), in_words(took));
-    for outcome in outcomes.iter().filter(|outcome| !outcome.exact) {
-        println!("not exact: {}: {}", outcome.name, outcome.why());
+    for outcome in &outcomes {
+        if !outcome.exact {
+            println!("{}: {}: {}", outcome.word(), outcome.name, outcome.why());
+        }
+        if let Some(reason) = &outcome.played_again {
+            println!("played again: {}: {reason}", outcome.name);
+        }
     }
     println!("as JSON: {}", path.display());
     Ok(if exact == cells.len() { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -111,16 +116,20 @@ fn play(
             });
         }
         drop(tell);
-        let mut remaining = due.to_vec();
+        let mut left = due.to_vec();
+        let mut pace = Pace { jobs: args.jobs, elapsed: Duration::ZERO, expected: 0, took: 0 };
         for (done, outcome) in (1..).zip(outcomes) {
             let outcome = outcome?;
-            remaining.retain(|cell| cell.name != outcome.name);
-            let eta = plan::remaining(due, &remaining, began.elapsed());
+            let ended = left.iter().position(|cell| cell.name == outcome.name);
+            pace.expected += ended.map_or(0, |at| left.remove(at).expected_seconds);
+            pace.took += outcome.took_seconds;
+            pace.elapsed = began.elapsed();
+            let eta = plan::remaining(&left, pace);
             println!(
                 "[{done:>3}/{}] {:<32} {:<9} {:>3} s  {}; {} left",
                 due.len(),
                 outcome.name,
-                if outcome.exact { "exact" } else { "NOT EXACT" },
+                outcome.word(),
                 outcome.took_seconds,
                 outcome.counts(),
                 in_words(eta)

@@ -79,13 +79,26 @@ pub fn expected(cells: &[Cell], jobs: u8) -> Duration {
     Duration::from_secs(total(cells).div_ceil(u64::from(jobs.max(1))))
 }
 
-/// How long the remaining cells take, at the pace so far.
-pub fn remaining(all: &[Cell], remaining: &[Cell], elapsed: Duration) -> Duration {
-    let left = total(remaining);
-    let done = total(all).saturating_sub(left).max(1);
-    Duration::from_millis(
-        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).saturating_mul(left) / done,
-    )
+/// How far a matrix is.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Labs at a time.
+    pub jobs: u8,
+    /// Since the begin.
+    pub elapsed: Duration,
+    /// Seconds that the ended cells were expected to take, in all.
+    pub expected: u64,
+    /// Seconds that they took, in all.
+    pub took: u64,
+}
+
+/// How long the cells that have not ended still take, at the pace of those that have. The labs
+/// that run have spent already what is not the ended ones'.
+pub fn remaining(left: &[Cell], pace: Pace) -> Duration {
+    let jobs = u64::from(pace.jobs.max(1));
+    let left = total(left) * pace.took / pace.expected.max(1);
+    let spent = (pace.elapsed.as_secs() * jobs).saturating_sub(pace.took);
+    Duration::from_secs(left.saturating_sub(spent).div_ceil(jobs))
 }
 
 fn total(cells: &[Cell]) -> u64 {
@@ -115,9 +128,10 @@ mod tests {
 
     #[test]
     fn the_rest_takes_as_long_as_the_pace_so_far_says() {
-        let cells = cells(20);
-        let all = &cells[..4];
-        assert_eq!(remaining(all, &all[1..], Duration::from_secs(10)), Duration::from_secs(30));
-        assert_eq!(expected(all, 2), Duration::from_secs(56));
+        // 28 s each, two at a time; they take 42 s.
+        let cells = &cells(20)[..4];
+        assert_eq!(expected(cells, 2), Duration::from_secs(56));
+        let pace = Pace { jobs: 2, elapsed: Duration::from_secs(42), expected: 28, took: 42 };
+        assert_eq!(remaining(&cells[1..], pace), Duration::from_secs(42));
     }
 }

@@ -59,11 +59,23 @@ pub struct Outcome {
     pub counts: Counts,
     /// Why it has no result.
     pub failure: Option<String>,
+    /// Why it was played a second time.
+    #[serde(default)]
+    pub played_again: Option<String>,
     /// Its directory.
     pub out: String,
 }
 
 impl Outcome {
+    /// What became of it, in a word.
+    pub fn word(&self) -> &'static str {
+        match (self.exact, &self.failure) {
+            (true, _) => "exact",
+            (false, None) => "NOT EXACT",
+            (false, Some(_)) => "NO RESULT",
+        }
+    }
+
     /// Both sides' counts in words.
     pub fn counts(&self) -> String {
         let Counts { truth, agent, .. } = &self.counts;
@@ -168,6 +180,7 @@ mod tests {
             took_seconds: 28,
             counts: Counts::default(),
             failure: None,
+            played_again: None,
             out: String::new(),
         }
     }

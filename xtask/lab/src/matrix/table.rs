@@ -9,7 +9,7 @@ use crate::run::counts_text;
 pub fn table(outcomes: &[&Outcome]) -> Table {
     let mut table = Table::new();
     table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .load_style(presets::UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header([
             "cell",
@@ -18,7 +18,7 @@ pub fn table(outcomes: &[&Outcome]) -> Table {
             "agents reported",
             "missed",
             "extra",
-            "mis- attributed",
+            "misattributed",
             "not compared",
             "convergence measured / true, ms",
             "on time, max ms",
@@ -45,7 +45,7 @@ pub fn table(outcomes: &[&Outcome]) -> Table {
                 figure(counts.true_convergence_ms.max)
             ),
             figure(counts.on_time_ms.max),
-            if outcome.exact { "exact" } else { "NOT EXACT" }.to_owned(),
+            outcome.word().to_owned(),
         ]);
     }
     table

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::acts;
 use super::catalogue::Scenario;
@@ -15,6 +15,7 @@ use super::routes::{RouteListener, Routes};
 use super::stage::{Served, Stage};
 use super::truth::{KnownRollout, Ledger, Start};
 use crate::agent::{Agent, AgentReport};
+use crate::app::server::LISTENING;
 use crate::cli::RunArgs;
 use crate::journal::{Entry, Event};
 use crate::net::AddressPlan;
@@ -79,7 +80,7 @@ async fn on_stage(
     let entries = cluster.journal.entries()?;
     let ledger = Ledger {
         pods: log.all(),
-        starts: starts(&entries),
+        starts: starts(&entries, out)?,
         removals: cluster.api.removals(),
         exits: exits(&entries),
         actions: stage.actions(),
@@ -192,22 +193,33 @@ async fn collect(agents: Vec<Agent>, out: &Path) -> Result<(Vec<AgentReport>, Ve
     Ok((reports, doubts))
 }
 
-fn starts(entries: &[Entry]) -> Vec<Start> {
-    entries
-        .iter()
-        .filter_map(|entry| match &entry.event {
-            Event::PodStarted { node, uid, address, .. } => Some(Start {
-                at: entry.at,
-                uid: uid.clone(),
-                node: node.clone(),
-                address: address.parse().ok()?,
-            }),
-            _ => None,
-        })
-        .collect()
+fn starts(entries: &[Entry], out: &Path) -> Result<Vec<Start>> {
+    let mut starts = Vec::new();
+    for entry in entries {
+        let Event::PodStarted { node, pod, uid, address } = &entry.event else { continue };
+        starts.push(Start {
+            at: entry.at,
+            uid: uid.clone(),
+            node: node.clone(),
+            address: address.parse().with_context(|| format!("read the address of {pod}"))?,
+            listened: listened(&out.join("pods").join(format!("{}.log", pod.replace('/', "_"))))?,
+        });
+    }
+    Ok(starts)
 }
 
-fn exits(entries: &[Entry]) -> Vec<(jiff::Timestamp, String)> {
+/// When a server first listened, by its own output.
+fn listened(log: &Path) -> Result<Option<Timestamp>> {
+    let text =
+        std::fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
+    let first = text.lines().find_map(|line| line.strip_prefix(LISTENING));
+    first
+        .map(str::parse)
+        .transpose()
+        .with_context(|| format!("read when the server listened: {}", log.display()))
+}
+
+fn exits(entries: &[Entry]) -> Vec<(Timestamp, String)> {
     let exited = entries.iter().filter_map(|entry| match &entry.event {
         Event::ContainerExited { pod, .. } => {
             let name = pod.split_once('/').map_or(pod.as_str(), |(_, name)| name);

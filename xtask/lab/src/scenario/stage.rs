@@ -39,6 +39,13 @@ pub enum Action {
         /// The version.
         version: String,
     },
+    /// The application's count was changed.
+    Scaled {
+        /// The application.
+        application: String,
+        /// The new count.
+        replicas: i32,
+    },
     /// A node was cut off.
     NodeLost {
         /// Its name.
@@ -225,7 +232,7 @@ impl<'a> Stage<'a> {
     /// Changes a workload's count.
     pub async fn scale(&self, application: &str, replicas: i32) -> Result<()> {
         let workload = self.workload(application)?;
-        self.cluster.journal.phase(&format!("scale {application} to {replicas}"));
+        self.note(Action::Scaled { application: application.to_owned(), replicas });
         let patch = json!({"spec": {"replicas": replicas}});
         self.patch(&workload.kind, &workload.api_version, application, &patch).await?;
         Ok(())

@@ -19,8 +19,6 @@ use super::stage::{Action, Deployed, Served};
 use crate::api::Removal;
 use crate::compare::{Judge, Reported, Truth};
 
-/// The lab's server listens this long after its start (its default), and a little more.
-const LISTENS_WITHIN: SignedDuration = SignedDuration::from_millis(2_300);
 /// A controller acts on a template some time after it was changed.
 const CONTROLLER_LAG: SignedDuration = SignedDuration::from_millis(200);
 /// An agent's wait for evidence.
@@ -39,6 +37,8 @@ pub struct Start {
     pub node: String,
     /// Its address.
     pub address: IpAddr,
+    /// When it first listened, by its own word.
+    pub listened: Option<Timestamp>,
 }
 
 /// A rollout: which application, to which version, and since when.
@@ -141,7 +141,8 @@ impl Ledger {
             served.address,
             truth.failure.end,
         );
-        let Some(backend) = backend else {
+        // Between two sets of rules a SYN can pass as it is: an entry without a backend.
+        let Some(backend) = backend.filter(|backend| *backend != served.address) else {
             // Nothing was chosen: the removal that emptied the Service is to blame.
             let emptied =
                 self.removals.iter().rfind(|r| {
@@ -178,7 +179,7 @@ impl Ledger {
         if lost {
             return vec![Expected::cause("node_loss")];
         }
-        if start < began.at.saturating_add(LISTENS_WITHIN).unwrap_or(end) {
+        if began.listened.is_none_or(|listened| start < listened) {
             let rolled = self.current(&pod.application, began.at);
             let new = rolled.filter(|rolled| rolled.version == pod.version);
             return new.map(|rolled| Expected::rollout("new", &rolled)).into_iter().collect();
@@ -217,11 +218,18 @@ impl Ledger {
                 Some(rolled) if rolled.version != pod.version => Expected::rollout("old", &rolled),
                 _ => Expected::cause("scale_down"),
             };
-            if !expected.contains(&found) {
+            let possible = found.rollout.is_some() || self.was_scaled(&pod.application, removal.at);
+            if possible && !expected.contains(&found) {
                 expected.push(found);
             }
         }
         expected
+    }
+
+    fn was_scaled(&self, of: &str, by: Timestamp) -> bool {
+        self.actions.iter().any(|(at, action)| {
+            *at <= by && matches!(action, Action::Scaled { application, .. } if application == of)
+        })
     }
 
     /// The rollout in force.

@@ -40,7 +40,8 @@ fn rolled(version: &str, seconds: i64) -> (Timestamp, Action) {
 /// One pod of version 1 at 10.0.0.1, started at 0 s.
 fn ledger(actions: Vec<(Timestamp, Action)>, removals: Vec<Removal>) -> Ledger {
     let address = "10.0.0.1".parse().expect("an address");
-    let start = Start { at: at(0), uid: "old".to_owned(), node: "n2".to_owned(), address };
+    let (uid, node) = ("old".to_owned(), "n2".to_owned());
+    let start = Start { at: at(0), uid, node, address, listened: Some(at(2)) };
     let mut ledger = Ledger { actions, removals, ..Ledger::default() };
     ledger.pods.insert("old".to_owned(), pod("old", "1"));
     ledger.starts.push(start);
@@ -73,8 +74,11 @@ fn just_after_a_change_the_controller_may_act_on_what_was_before() {
 
 #[test]
 fn a_pod_of_the_current_version_that_its_controller_removed_is_a_scale_down() {
-    let ledger = ledger(Vec::new(), vec![removal("old", 20, "replicaset-controller")]);
-    assert_eq!(causes(&ledger, 26), ["scale_down"]);
+    let scaled = Action::Scaled { application: "api".to_owned(), replicas: 2 };
+    let removals = vec![removal("old", 20, "replicaset-controller")];
+    let scaled = ledger(vec![(at(19), scaled)], removals.clone());
+    assert_eq!(causes(&scaled, 26), ["scale_down"]);
+    assert!(causes(&ledger(Vec::new(), removals), 26).is_empty(), "nobody scaled it");
 }
 
 #[test]
@@ -103,7 +107,9 @@ fn a_lost_node_explains_its_pods() {
 fn a_new_pod_that_does_not_listen_yet_is_the_new_side() {
     let mut ledger = ledger(vec![rolled("2", 10)], Vec::new());
     ledger.pods.insert("new".to_owned(), pod("new", "2"));
-    ledger.starts[0] = Start { at: at(11), uid: "new".to_owned(), ..ledger.starts[0].clone() };
+    let listened = Some(at(14));
+    ledger.starts[0] =
+        Start { at: at(11), uid: "new".to_owned(), listened, ..ledger.starts[0].clone() };
     assert_eq!(causes(&ledger, 12), ["rollout (new, api 2)"]);
 }
 
