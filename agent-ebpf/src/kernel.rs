@@ -108,8 +108,10 @@ impl Skb {
     /// The first read.
     #[inline(always)]
     pub fn read(address: u64) -> Option<Self> {
-        let window: [u64; SKB_WINDOW / 8] = read(address, SKB_BASE.load())?;
-        let window = window.as_ptr();
+        // Not through `read`, which would copy it once more.
+        let mut window = core::mem::MaybeUninit::<[u64; SKB_WINDOW / 8]>::uninit();
+        read_into(address + u64::from(SKB_BASE.load()), &mut window)?;
+        let window = window.as_ptr().cast();
         Some(Self {
             address,
             head: at(window, SKB_HEAD.load()),
@@ -260,7 +262,12 @@ fn address(window: *const u64, offset: u32, v4: bool, into: &mut Address) {
     *into = if v4 {
         Address::v4(at(window, offset))
     } else {
-        Address([at(window, offset), at(window, offset + 4), at(window, offset + 8), at(window, offset + 12)])
+        Address([
+            at(window, offset),
+            at(window, offset + 4),
+            at(window, offset + 8),
+            at(window, offset + 12),
+        ])
     };
 }
 

@@ -71,30 +71,30 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    fn said(ready: &str) -> Option<Arc<NodeFacts>> {
-        Some(Arc::new(NodeFacts { name: "n2".into(), ready: ready.into(), since: None }))
+    fn said(ready: &str) -> Arc<NodeFacts> {
+        Arc::new(NodeFacts { name: "n2".into(), ready: ready.into(), since: None })
     }
 
     #[test]
     fn a_node_is_lost_when_it_is_not_ready_or_gone_and_not_when_nothing_is_known() {
         let name: Arc<str> = "n2".into();
-        for (facts, lost) in
-            [(said("True"), false), (said("False"), true), (said("Unknown"), true), (None, true)]
+        for (ready, lost) in
+            [(Some("True"), false), (Some("False"), true), (Some("Unknown"), true), (None, true)]
         {
             let mut nodes = Nodes::default();
             assert_eq!(nodes.lost("n2", Mono(0)), None);
-            nodes.answered(&name, facts.clone(), Mono(10));
-            assert_eq!(nodes.lost("n2", Mono(5)).is_some(), lost, "{facts:?}");
+            nodes.answered(&name, ready.map(said), Mono(10));
+            assert_eq!(nodes.lost("n2", Mono(5)).is_some(), lost, "{ready:?}");
         }
         let mut nodes = Nodes::default();
-        nodes.answered(&name, said(""), Mono(10));
+        nodes.answered(&name, Some(said("")), Mono(10));
         assert_eq!(nodes.lost("n2", Mono(5)), None, "no condition says nothing");
     }
 
     #[test]
     fn an_answer_from_before_the_failure_does_not_explain_it() {
         let mut nodes = Nodes::default();
-        nodes.answered(&"n2".into(), said("False"), Mono(10));
+        nodes.answered(&"n2".into(), Some(said("False")), Mono(10));
         assert_eq!(nodes.lost("n2", Mono(11)), None);
     }
 

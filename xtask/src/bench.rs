@@ -14,8 +14,19 @@ pub struct Args {
 
 /// Builds the agent and the benchmark, and runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    shell::run(cargo().args(["build", "--release", "--quiet", "--package", "rollrace", "--package", "rollrace-bench"]))?;
+    shell::run(cargo().args([
+        "build",
+        "--release",
+        "--quiet",
+        "--package",
+        "rollrace",
+        "--package",
+        "rollrace-bench",
+    ]))?;
     let program = workspace().join("target/release/rollrace-bench");
     let ended = status(as_root(program).args(&args.arguments).current_dir(workspace()))?;
-    Ok(ended.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(ended
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from))
 }

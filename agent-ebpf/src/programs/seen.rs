@@ -33,7 +33,14 @@ pub fn tcp(skb: &Skb, scratch: &Scratch, offset: u32, v6: bool) -> Option<Tcp> {
 
 /// A SYN, in the agent's own namespace or not: found out here.
 #[inline(always)]
-pub fn syn(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool, dropped: Option<u32>) {
+pub fn syn(
+    skb: &Skb,
+    scratch: &mut Scratch,
+    tcp: &Tcp,
+    offset: u32,
+    v6: bool,
+    dropped: Option<u32>,
+) {
     count(Stat::Read);
     let syn = &mut scratch.syn;
     syn.isn = tcp.seq;

@@ -17,11 +17,7 @@ pub(super) fn is(failed: &Failed) -> bool {
 }
 
 /// Whose departure left the Service without a usable endpoint; nobody's if another one served then.
-pub(super) fn whose<'a>(
-    failed: &Failed,
-    service: &'a Name,
-    endpoints: &'a Endpoints,
-) -> Whose<'a> {
+pub(super) fn whose<'a>(failed: &Failed, service: &'a Name, endpoints: &'a Endpoints) -> Whose<'a> {
     let Whose::One(last) = emptied(failed, service, endpoints) else { return Whose::Nobody };
     let Some(emptied) = last.left else { return Whose::Nobody };
     let others_served = endpoints.of_service(service).any(|other| {

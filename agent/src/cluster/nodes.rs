@@ -23,7 +23,11 @@ pub(super) fn put(name: Arc<str>, queue: &mpsc::Sender<Arc<str>>) {
 }
 
 /// Works the queue off until it is closed, or nobody takes the answers.
-pub(super) async fn run(ask: Ask, changes: Changes, mut queue: mpsc::Receiver<Arc<str>>) -> Stopped {
+pub(super) async fn run(
+    ask: Ask,
+    changes: Changes,
+    mut queue: mpsc::Receiver<Arc<str>>,
+) -> Stopped {
     let resource = resource_of::<Node>();
     while let Some(name) = queue.recv().await {
         let facts = match ask.get_cluster_wide::<NodeFacts>(&resource, &name).await {

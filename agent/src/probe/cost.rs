@@ -1,8 +1,11 @@
-//! What the programs cost, by the kernel's own measurement (`kernel.bpf_stats_enabled`).
+//! What the programs cost, by the kernel's own measurement.
 
-use std::time::Duration;
+use std::{os::fd::OwnedFd, time::Duration};
 
-use aya::programs::ProgramInfo;
+use aya::{
+    programs::ProgramInfo,
+    sys::{Stats, enable_stats},
+};
 
 use super::{
     HOOKS, Probe, ProbeError,
@@ -29,6 +32,16 @@ pub struct Run {
     pub time: Duration,
 }
 
+/// Makes the kernel count and time every run of every program, for as long as the descriptor is
+/// open: `BPF_ENABLE_STATS`, since 5.8. Unlike `kernel.bpf_stats_enabled` it ends with the process,
+/// however that ends.
+///
+/// # Errors
+/// Without `CAP_SYS_ADMIN`.
+pub fn time_runs() -> Result<OwnedFd, ProbeError> {
+    enable_stats(Stats::RunTime).map_err(|error| load_error("time the runs of programs", error))
+}
+
 impl Probe {
     /// Attaches an empty program beside each of the probe's own.
     ///
@@ -43,7 +56,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Counts and times; all zero while `kernel.bpf_stats_enabled` is 0.
+    /// Counts and times; they stand still unless [`time_runs`] is in force.
     ///
     /// # Errors
     /// If the kernel does not tell, or [`Probe::attach_empty`] was not called.
@@ -59,7 +72,9 @@ impl Probe {
     fn run(&self, name: &str) -> Result<Run, ProbeError> {
         let found = self.ebpf.program(name).map(aya::programs::Program::info);
         let info: ProgramInfo = found
-            .ok_or_else(|| load_error("find a program", anyhow::anyhow!("the object has no {name}")))?
+            .ok_or_else(|| {
+                load_error("find a program", anyhow::anyhow!("the object has no {name}"))
+            })?
             .map_err(|error| load_error(&format!("ask for the runs of {name}"), error))?;
         Ok(Run { count: info.run_count(), time: info.run_time() })
     }

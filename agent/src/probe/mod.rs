@@ -14,7 +14,7 @@ pub mod layout;
 mod load;
 mod maps;
 
-pub use cost::{Run, Runs};
+pub use cost::{Run, Runs, time_runs};
 pub use decode::{DecodeError, decode};
 pub use error::ProbeError;
 pub use load::{HOOKS, Options, Probe};

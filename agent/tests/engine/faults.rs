@@ -143,3 +143,32 @@ fn five_minutes_are_the_default() {
     world.dial();
     assert_eq!(causes(&mut world), vec![Cause::Unknown; 12]);
 }
+
+#[test]
+fn a_syn_that_no_rule_directed_is_due_to_the_departure_that_emptied_the_service() {
+    let mut world = World::at_rest();
+    world.set("new", 2, 3, 0);
+    world.set("old", 1, 0, 3);
+    for pod in ["old-a", "old-b", "old-c"] {
+        world.delete(pod);
+    }
+    world.slice(&READY.map(|(pod, _)| (pod, Is::Leaving)));
+    world.set("old", 1, 0, 0);
+    let service = crate::world::VIP.parse().unwrap();
+    let mut attempt = world.attempt_to(service, service);
+    world.pass(3_000);
+    attempt.syns = 3;
+    world.abandon(attempt, 0);
+    assert_eq!(world.verdict().cause, Cause::Rollout);
+}
+
+#[test]
+fn a_syn_that_no_rule_directed_while_others_served_is_unknown() {
+    let mut world = World::rolling();
+    let service = crate::world::VIP.parse().unwrap();
+    let mut attempt = world.attempt_to(service, service);
+    world.pass(3_000);
+    attempt.syns = 3;
+    world.abandon(attempt, 0);
+    assert_eq!(world.verdict().cause, Cause::Unknown);
+}

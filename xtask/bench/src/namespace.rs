@@ -27,10 +27,12 @@ impl Namespace {
     /// Without the right to make one.
     pub fn new() -> Result<Self> {
         let made = thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace (run it as root)")?;
+            unshare(CloneFlags::CLONE_NEWNET)
+                .context("make a network namespace (run it as root)")?;
             File::open("/proc/thread-self/ns/net").context("open the new network namespace")
         });
-        let file = made.join().map_err(|_| anyhow!("the thread that makes a namespace panicked"))??;
+        let file =
+            made.join().map_err(|_| anyhow!("the thread that makes a namespace panicked"))??;
         let namespace = Self { file: Arc::new(file) };
         namespace.ip("link set lo up")?;
         Ok(namespace)

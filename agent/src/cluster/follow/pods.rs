@@ -80,9 +80,10 @@ impl Sink<PodFacts> for PodSink {
                 let Some(facts) = object.facts else { return Ok(()) };
                 let known = self.pods.last.get(&facts.uid).cloned();
                 match known.filter(|known| version(known) > version(&facts)) {
-                    // Its deletion as it was first asked for is worth telling, as the past it is.
+                    // Its deletion as it was first asked for is worth telling, as the past it is,
+                    // and that it had restarted less often.
                     Some(known) => {
-                        if facts.deletion_timestamp.is_some() {
+                        if facts.deletion_timestamp.is_some() || facts.restarts < known.restarts {
                             self.followed.changes.send(ClusterChange::Pod(facts)).await?;
                             self.followed.changes.send(ClusterChange::Pod(known)).await?;
                         }

@@ -20,11 +20,7 @@ use nix::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    api::ADDRESS,
-    objects::NODE,
-    world::SERVICE,
-};
+use super::{api::ADDRESS, objects::NODE, world::SERVICE};
 use crate::namespace::Namespace;
 
 /// Ready, and later settled (its attempt deadline is 10 s, its wait for evidence 30 s), by then.
@@ -113,9 +109,9 @@ impl Agent {
                 nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into)
             });
         }
-        let child = command
-            .spawn()
-            .with_context(|| format!("start {}: build it, or give its path with --agent", binary.display()))?;
+        let child = command.spawn().with_context(|| {
+            format!("start {}: build it, or give its path with --agent", binary.display())
+        })?;
         Ok(Self { child, node: node.clone(), folder })
     }
 
@@ -142,11 +138,18 @@ impl Agent {
     /// # Errors
     /// If it is gone.
     pub fn cpu(&self) -> Result<f64> {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).context("read the agent's stat")?;
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
+            .context("read the agent's stat")?;
         // Fields 14 and 15, counted from behind the name, which ends with the last parenthesis.
         let rest = text.rsplit(')').next().unwrap_or_default();
-        let ticks: u32 = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u32>().ok()).sum();
-        let hertz = sysconf(SysconfVar::CLK_TCK).context("ask for the clock's ticks")?.unwrap_or(100);
+        let ticks: u32 = rest
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse::<u32>().ok())
+            .sum();
+        let hertz =
+            sysconf(SysconfVar::CLK_TCK).context("ask for the clock's ticks")?.unwrap_or(100);
         Ok(f64::from(ticks) / f64::from(u32::try_from(hertz).unwrap_or(100)))
     }
 
@@ -187,7 +190,10 @@ impl Agent {
         let (_, metrics) = self.get(9465, "/metrics")?;
         let mut told = Told {
             lower_bound: status["lower_bound"] == true,
-            rollouts_lower_bound: rollouts.iter().map(|rollout| rollout["lower_bound"] == true).collect(),
+            rollouts_lower_bound: rollouts
+                .iter()
+                .map(|rollout| rollout["lower_bound"] == true)
+                .collect(),
             ..Told::default()
         };
         for (reason, count) in status["losses"].as_object().into_iter().flatten() {
@@ -245,20 +251,23 @@ impl Agent {
                 continue;
             }
             let record: Value = serde_json::from_str(&line).context("a line of the recording")?;
-            last = serde_json::from_value(record["content"].clone()).context("counts in the recording")?;
+            last = serde_json::from_value(record["content"].clone())
+                .context("counts in the recording")?;
         }
         Ok(last)
     }
 
     fn peak(&self) -> Result<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).context("read the agent's status")?;
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .context("read the agent's status")?;
         let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = peak.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
         Ok(kib.context("no VmHWM in the agent's status")? / 1_024)
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("agent.log")).unwrap_or_else(|error| format!("no log: {error}"))
+        fs::read_to_string(self.folder.join("agent.log"))
+            .unwrap_or_else(|error| format!("no log: {error}"))
     }
 
     fn json(&self, path: &str) -> Result<Value> {
@@ -272,14 +281,20 @@ impl Agent {
     fn get(&self, port: u16, path: &str) -> Result<(u16, String)> {
         let answer = self.node.run(|| {
             let address = SocketAddr::from(([127, 0, 0, 1], port));
-            let mut stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
+            let mut stream =
+                TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
             stream.set_read_timeout(Some(Duration::from_secs(10))).context("set a timeout")?;
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: {NODE}\r\nConnection: close\r\n\r\n").context("ask")?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: {NODE}\r\nConnection: close\r\n\r\n")
+                .context("ask")?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).with_context(|| format!("read {path}"))?;
             Ok(answer)
         })?;
-        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no HTTP answer")?;
+        let code = answer
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .context("no HTTP answer")?;
         Ok((code, answer.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned()))
     }
 }

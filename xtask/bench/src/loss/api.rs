@@ -37,8 +37,8 @@ impl ApiServer {
     /// # Errors
     /// If the port is taken.
     pub fn start(node: &Namespace) -> Result<Self> {
-        let listener =
-            node.run(|| TcpListener::bind(ADDRESS).with_context(|| format!("listen on {ADDRESS}")))?;
+        let listener = node
+            .run(|| TcpListener::bind(ADDRESS).with_context(|| format!("listen on {ADDRESS}")))?;
         let log = Arc::new(Log::default());
         let server = Self { log: Arc::clone(&log) };
         thread::spawn(move || {
@@ -54,17 +54,13 @@ impl ApiServer {
     }
 
     /// Makes changes: their versions are their places in the log.
-    ///
-    /// # Errors
-    /// None so far: objects are made by this program.
-    pub fn apply(&self, changes: Vec<Change>) -> Result<()> {
+    pub fn apply(&self, changes: Vec<Change>) {
         let mut log = self.log.changes.lock().unwrap_or_else(PoisonError::into_inner);
         for mut change in changes {
             change.object["metadata"]["resourceVersion"] = json!((log.len() + 1).to_string());
             log.push(change);
         }
         self.log.grown.notify_all();
-        Ok(())
     }
 }
 
@@ -91,8 +87,12 @@ fn answer(log: &Log, connection: &TcpStream) -> Result<()> {
         let found = current(&changes, resource, &request).remove(name);
         return match found {
             Some(object) => send(connection, "200 OK", &object),
-            None => send(connection, "404 Not Found", &json!({"kind": "Status", "apiVersion": "v1",
-                "status": "Failure", "reason": "NotFound", "message": "not found", "code": 404})),
+            None => send(
+                connection,
+                "404 Not Found",
+                &json!({"kind": "Status", "apiVersion": "v1",
+                "status": "Failure", "reason": "NotFound", "message": "not found", "code": 404}),
+            ),
         };
     }
     let items: Vec<Value> = current(&changes, &request.resource, &request).into_values().collect();
@@ -113,18 +113,21 @@ fn send(mut connection: &TcpStream, status: &str, body: &Value) -> Result<()> {
 
 /// A watch, with the list before it if it is asked for.
 fn stream(log: &Log, mut connection: &TcpStream, request: &Request) -> Result<()> {
-    write!(connection, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
+    write!(
+        connection,
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    )?;
     let mut changes = log.changes.lock().unwrap_or_else(PoisonError::into_inner);
     let mut next = if request.query.contains_key("sendInitialEvents") {
-        let mut text = String::new();
+        let mut text = Vec::new();
         for object in current(&changes, &request.resource, request).into_values() {
-            text += &format!("{}\n", json!({"type": "ADDED", "object": object}));
+            writeln!(text, "{}", json!({"type": "ADDED", "object": object}))?;
         }
         let end = json!({"kind": "Bookmark", "apiVersion": "v1", "metadata": {
             "resourceVersion": changes.len().to_string(),
             "annotations": {"k8s.io/initial-events-end": "true"}}});
-        text += &format!("{}\n", json!({"type": "BOOKMARK", "object": end}));
-        connection.write_all(text.as_bytes())?;
+        writeln!(text, "{}", json!({"type": "BOOKMARK", "object": end}))?;
+        connection.write_all(&text)?;
         changes.len()
     } else {
         request.query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0)
@@ -132,7 +135,9 @@ fn stream(log: &Log, mut connection: &TcpStream, request: &Request) -> Result<()
     loop {
         let news: Vec<String> = changes[next.min(changes.len())..]
             .iter()
-            .filter(|change| change.resource == request.resource && concerns(&change.object, request))
+            .filter(|change| {
+                change.resource == request.resource && concerns(&change.object, request)
+            })
             .map(|change| format!("{}\n", json!({"type": change.kind, "object": change.object})))
             .collect();
         next = changes.len();
@@ -142,7 +147,8 @@ fn stream(log: &Log, mut connection: &TcpStream, request: &Request) -> Result<()
             changes = log.changes.lock().unwrap_or_else(PoisonError::into_inner);
             continue;
         }
-        (changes, _) = log.grown.wait_timeout(changes, LOOK).unwrap_or_else(PoisonError::into_inner);
+        (changes, _) =
+            log.grown.wait_timeout(changes, LOOK).unwrap_or_else(PoisonError::into_inner);
     }
 }
 

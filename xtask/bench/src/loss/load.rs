@@ -58,8 +58,11 @@ impl Load {
                 connections(began, pace, time)
             })
         };
-        let threads =
-            world.clients.iter().flat_map(|client| (0..threads).map(move |_| start(client))).collect();
+        let threads = world
+            .clients
+            .iter()
+            .flat_map(|client| (0..threads).map(move |_| start(client)))
+            .collect();
         Self { threads, began }
     }
 

@@ -19,7 +19,9 @@ use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use anyhow::{Context as _, Result};
 
-use self::{agent::Agent, api::ApiServer, load::Load, objects::Shop, verdict::Verdict, world::World};
+use self::{
+    agent::Agent, api::ApiServer, load::Load, objects::Shop, verdict::Verdict, world::World,
+};
 
 /// The leaving backend refuses for so long, then it is silent for so long, then the rules change.
 const REFUSES: Duration = Duration::from_millis(300);
@@ -66,18 +68,20 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let binary = match &args.agent {
         Some(path) => path.clone(),
-        None => std::env::current_exe().context("find the own executable")?.with_file_name("rollrace"),
+        None => {
+            std::env::current_exe().context("find the own executable")?.with_file_name("rollrace")
+        }
     };
     let mut world = World::build()?;
     let shop = Shop::new();
     let api = ApiServer::start(&world.node)?;
-    api.apply(shop.before())?;
+    api.apply(shop.before());
     let mut agent = Agent::start(&binary, &world.node, args.tiny)?;
     agent.ready()?;
     let before = agent.cpu()?;
     let load = Load::start(&world, args.threads, args.rate, Duration::from_secs(args.seconds));
     thread::sleep(Duration::from_secs(args.seconds) / 2);
-    api.apply(shop.leaving())?;
+    api.apply(shop.leaving());
     if args.tiny {
         agent.hold()?;
     }
@@ -89,7 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.tiny {
         agent.go_on()?;
     }
-    api.apply(shop.after())?;
+    api.apply(shop.after());
     let truth = load.finish()?;
     let cpu = agent.cpu()? - before;
     let told = agent.settled()?;

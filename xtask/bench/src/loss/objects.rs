@@ -37,11 +37,15 @@ impl Shop {
     /// A Deployment at rest.
     pub fn before(&self) -> Vec<Change> {
         let mut changes = vec![
-            change("services", "ADDED", json!({"apiVersion": "v1", "kind": "Service",
+            change(
+                "services",
+                "ADDED",
+                json!({"apiVersion": "v1", "kind": "Service",
                 "metadata": {"namespace": "shop", "name": "api", "uid": "uid-service"},
                 "spec": {"type": "ClusterIP", "clusterIP": SERVICE.ip(), "clusterIPs": [SERVICE.ip()],
-                    "ports": [{"name": "http", "port": SERVICE.port(), "protocol": "TCP", "targetPort": 8080}]}})),
-            change("deployments", "ADDED", self.deployment(1, false)),
+                    "ports": [{"name": "http", "port": SERVICE.port(), "protocol": "TCP", "targetPort": 8080}]}}),
+            ),
+            change("deployments", "ADDED", Self::deployment(1, false)),
             change("replicasets", "ADDED", self.set(self.old, "1", EACH)),
         ];
         for number in 0..EACH {
@@ -60,7 +64,7 @@ impl Shop {
     /// A rollout has begun, and its first old pod is leaving.
     pub fn leaving(&self) -> Vec<Change> {
         vec![
-            change("deployments", "MODIFIED", self.deployment(2, true)),
+            change("deployments", "MODIFIED", Self::deployment(2, true)),
             change("replicasets", "ADDED", self.set(self.new, "2", 1)),
             change("replicasets", "MODIFIED", self.set(self.old, "1", EACH - 1)),
             change("pods", "MODIFIED", self.pod(0, true)),
@@ -76,7 +80,7 @@ impl Shop {
         ]
     }
 
-    fn deployment(&self, generation: u8, rolling: bool) -> Value {
+    fn deployment(generation: u8, rolling: bool) -> Value {
         json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"namespace": "shop", "name": "api", "uid": "uid-api", "generation": generation,
                 "annotations": {"deployment.kubernetes.io/revision": generation.to_string()}},
@@ -112,7 +116,8 @@ impl Shop {
             "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}});
         if leaving {
             let now = std::time::SystemTime::now();
-            pod["metadata"]["deletionTimestamp"] = json!(rfc3339(now + std::time::Duration::from_secs(30)));
+            pod["metadata"]["deletionTimestamp"] =
+                json!(rfc3339(now + std::time::Duration::from_secs(30)));
             pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
         }
         pod
@@ -140,5 +145,6 @@ fn owner(kind: &str, name: &str, uid: &str) -> Value {
 
 /// Seconds precision, as the API server writes times.
 fn rfc3339(at: std::time::SystemTime) -> String {
-    jiff::Timestamp::try_from(at).map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    jiff::Timestamp::try_from(at)
+        .map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

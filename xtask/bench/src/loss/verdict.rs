@@ -31,7 +31,11 @@ impl Verdict {
     pub fn new(truth: Truth, told: Told, cpu_seconds: f64, tiny: bool, at_least: u32) -> Self {
         let rate = truth.attempts * 1_000 / millis(truth.seconds).max(1);
         let mut wrong = Vec::new();
-        if tiny { losses_told(&truth, &told, &mut wrong) } else { nothing_lost(&truth, &told, &mut wrong) }
+        if tiny {
+            losses_told(&truth, &told, &mut wrong);
+        } else {
+            nothing_lost(&truth, &told, &mut wrong);
+        }
         if rate < u64::from(at_least) {
             wrong.push(format!("{rate} connections a second, {at_least} are wanted"));
         }
@@ -39,7 +43,11 @@ impl Verdict {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few minutes at most")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a few minutes at most"
+)]
 fn millis(seconds: f64) -> u64 {
     (seconds * 1_000.0) as u64
 }
@@ -106,7 +114,11 @@ impl fmt::Display for Verdict {
         let Self { truth, told, rate, agent_cpu, wrong, .. } = self;
         let worst = truth.by_second.values().min().copied().unwrap_or(0);
         let best = truth.by_second.values().max().copied().unwrap_or(0);
-        writeln!(out, "{rate} new connections a second for {:.1} s ({worst} to {best} in a second)", truth.seconds)?;
+        writeln!(
+            out,
+            "{rate} new connections a second for {:.1} s ({worst} to {best} in a second)",
+            truth.seconds
+        )?;
         writeln!(
             out,
             "clients: {} tried, {} answered, {} refused, {} timed out",

@@ -128,7 +128,8 @@ impl Backend {
         let listener = namespace.run(|| {
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8080)).context("listen")?;
             // The queue of connections not yet accepted must not overflow: it would drop SYNs.
-            listen(&listener, Backlog::new(4_096).context("a backlog")?).context("lengthen the backlog")?;
+            listen(&listener, Backlog::new(4_096).context("a backlog")?)
+                .context("lengthen the backlog")?;
             Ok(listener)
         })?;
         let listener = Arc::new(listener);

@@ -79,7 +79,8 @@ pub fn tcp(segment: &Segment) -> Vec<u8> {
     let header = frame.len();
     tcp_header(&mut frame, segment);
     let addresses = &frame[ETHERNET + 12..ETHERNET + 20];
-    let sum = sum(addresses) + u32::from(TCP) + u32::from(length) + sum_of_payload(&frame[header..]);
+    let sum =
+        sum(addresses) + u32::from(TCP) + u32::from(length) + sum_of_payload(&frame[header..]);
     let check = fold(sum);
     frame[header + 16..header + 18].copy_from_slice(&check.to_be_bytes());
     frame
@@ -92,8 +93,9 @@ pub fn tcp6(from: [u8; 16], to: [u8; 16], segment: &Segment) -> Vec<u8> {
     let header = frame.len();
     tcp_header(&mut frame, segment);
     let addresses = &frame[ETHERNET + 8..ETHERNET + 40];
-    let check =
-        fold(sum(addresses) + u32::from(TCP) + u32::from(length) + sum_of_payload(&frame[header..]));
+    let check = fold(
+        sum(addresses) + u32::from(TCP) + u32::from(length) + sum_of_payload(&frame[header..]),
+    );
     frame[header + 16..header + 18].copy_from_slice(&check.to_be_bytes());
     frame
 }

@@ -12,12 +12,11 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use rollrace::{
     engine::Watch,
-    probe::{Options, Probe, Run, Runs, layout},
+    probe::{Options, Probe, Run, Runs, layout, time_runs},
 };
 use tokio::runtime::Builder;
 
 use super::{
-    bpf_stats::BpfStats,
     frames::{self, Segment, flag},
     world::{self, BACKEND, BACKEND6, CLIENT6, SERVICE, UNWATCHED, World},
 };
@@ -123,7 +122,9 @@ impl Class {
     pub const fn bar(self) -> Option<f64> {
         match self {
             Self::NotIp => Some(40.0),
-            Self::Udp | Self::Udp6 | Self::Ack | Self::Ack6 | Self::AckReply | Self::Bulk => Some(65.0),
+            Self::Udp | Self::Udp6 | Self::Ack | Self::Ack6 | Self::AckReply | Self::Bulk => {
+                Some(65.0)
+            }
             _ => None,
         }
     }
@@ -143,7 +144,7 @@ pub fn rounds(rounds: u8, packets: u16, object: Option<&Path>) -> Result<Samples
         .map(|path| fs::read(path).with_context(|| format!("read {}", path.display())))
         .transpose()?;
     let world = World::build()?;
-    let _stats = BpfStats::on()?;
+    let _timing = time_runs()?;
     let runtime = Builder::new_current_thread().enable_all().build().context("start a runtime")?;
     let layout = layout::Layout::read(&layout::folder())?;
     let mut probe = world.node.run(|| {
@@ -159,7 +160,8 @@ pub fn rounds(rounds: u8, packets: u16, object: Option<&Path>) -> Result<Samples
     let mut samples = Samples::default();
     let wanted = usize::from(rounds);
     for round in 0..u32::from(rounds) * PATIENCE {
-        let lacking = |class: &Class| samples.above.get(&(*class, class.hook())).map_or(0, Vec::len) < wanted;
+        let lacking =
+            |class: &Class| samples.above.get(&(*class, class.hook())).map_or(0, Vec::len) < wanted;
         if !Class::ALL.iter().any(lacking) {
             break;
         }
@@ -198,7 +200,14 @@ fn send(world: &World, class: Class, round: u16, packets: u16) -> Result<u64> {
         payload: 0,
     };
     let back = Segment { from: established.to, to: established.from, ..established };
-    let syn = |n| Segment { from: client(n), to: SERVICE, seq: isn(n), ack: 0, flags: flag::SYN, payload: 0 };
+    let syn = |n| Segment {
+        from: client(n),
+        to: SERVICE,
+        seq: isn(n),
+        ack: 0,
+        flags: flag::SYN,
+        payload: 0,
+    };
     let answer = |n: u16, seq, flags| Segment {
         from: BACKEND,
         to: client(n),
@@ -218,7 +227,9 @@ fn send(world: &World, class: Class, round: u16, packets: u16) -> Result<u64> {
             let full = Segment { flags: flag::ACK | flag::PSH, payload: 1_400, ..established };
             each(&|_| frames::tcp(&full))
         }
-        Class::Fin => each(&|_| frames::tcp(&Segment { flags: flag::ACK | flag::FIN, ..established })),
+        Class::Fin => {
+            each(&|_| frames::tcp(&Segment { flags: flag::ACK | flag::FIN, ..established }))
+        }
         Class::SynUnwatched => each(&|n| frames::tcp(&Segment { to: UNWATCHED, ..syn(n) })),
         Class::SynWatched | Class::SynMore => each(&|n| frames::tcp(&syn(n))),
         Class::SynAck => each(&|n| frames::tcp(&answer(n, 5_000, flag::SYN | flag::ACK))),
@@ -228,7 +239,9 @@ fn send(world: &World, class: Class, round: u16, packets: u16) -> Result<u64> {
     };
     match class {
         Class::NotIp => world.node_out.send(&frames)?,
-        Class::AckReply | Class::SynAck | Class::Reset | Class::Refused => world.backend.send(&frames)?,
+        Class::AckReply | Class::SynAck | Class::Reset | Class::Refused => {
+            world.backend.send(&frames)?;
+        }
         _ => world.client.send(&frames)?,
     }
     Ok(number)
@@ -243,7 +256,9 @@ fn connections(number: u16) -> Result<u64> {
         let (mut server, _) = listener.accept().context("accept over loopback")?;
         drop(client);
         match server.write_all(b".") {
-            Err(error) if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+            Err(error)
+                if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
+            {
                 return Err(error).context("write over loopback");
             }
             _ => {}
@@ -303,7 +318,7 @@ impl Samples {
 /// Nanoseconds a run between two readings, and the number of runs.
 fn mean(before: Run, after: Run) -> (f64, u64) {
     let count = after.count - before.count;
-    ((after.time - before.time).as_secs_f64() * 1e9 / as_f64(count.max(1)), count)
+    (after.time.saturating_sub(before.time).as_secs_f64() * 1e9 / as_f64(count.max(1)), count)
 }
 
 fn as_f64(count: u64) -> f64 {

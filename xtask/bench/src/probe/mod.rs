@@ -1,20 +1,18 @@
 //! `bench probe`: what a packet costs in each program.
 //!
-//! The kernel times every run of a program (`kernel.bpf_stats_enabled`). That timing costs more than
+//! The kernel times every run of a program (`BPF_ENABLE_STATS`). That timing costs more than
 //! the programs themselves, so an empty program is attached beside each of them, sees the same
 //! packets, and is subtracted. The packets are made by hand and counted, so that each batch is of
-//! one class; batches that too many foreign packets got into (the tracepoints see all namespaces)
-//! are made again.
+//! one class. A batch that too many foreign packets got into (the tracepoints see all namespaces) is
+//! thrown away, and further rounds are made in its place.
 //!
 //! # Layout
 //! - [`world`]: a client, a node that DNATs, a backend
 //! - [`frames`]: the packets
 //! - [`wire`]: putting them on a link in batches
 //! - [`measure`]: rounds of batches, timed
-//! - [`bpf_stats`]: the kernel's switch, put back at the end
 //! - [`report`]: median and spread, a table, a file, a comparison with an earlier one
 
-mod bpf_stats;
 mod frames;
 mod measure;
 mod report;
@@ -58,7 +56,10 @@ pub struct Args {
 /// If it cannot measure.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let earlier = args.against.as_deref().map(Report::read).transpose()?;
-    let report = Report::new(measure::rounds(args.rounds, args.packets, args.object.as_deref())?, args.packets);
+    let report = Report::new(
+        measure::rounds(args.rounds, args.packets, args.object.as_deref())?,
+        args.packets,
+    );
     println!("{}", report.table(earlier.as_ref()));
     if let Some(path) = &args.json {
         report.write(path)?;

@@ -57,8 +57,16 @@ impl Spread {
     fn new(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
-        let at = |part: usize| sorted.get((sorted.len() - 1) * part / 4).copied().unwrap_or(f64::NAN);
-        Self { batches: sorted.len(), median: at(2), lower: at(1), upper: at(3), min: at(0), max: at(4) }
+        let at =
+            |part: usize| sorted.get((sorted.len() - 1) * part / 4).copied().unwrap_or(f64::NAN);
+        Self {
+            batches: sorted.len(),
+            median: at(2),
+            lower: at(1),
+            upper: at(3),
+            min: at(0),
+            max: at(4),
+        }
     }
 }
 
@@ -127,7 +135,10 @@ impl Report {
             if earlier.is_some() {
                 let before = known.get(&(cost.class.as_str(), cost.hook.as_str()));
                 row.extend(before.map_or([String::new(), String::new()], |before| {
-                    [format!("{:.0}", before.above.median), format!("{:+.0}", median - before.above.median)]
+                    [
+                        format!("{:.0}", before.above.median),
+                        format!("{:+.0}", median - before.above.median),
+                    ]
                 }));
             }
             table.add_row(row);
@@ -148,7 +159,9 @@ impl Report {
         for class in Class::ALL {
             let Some(bar) = class.bar() else { continue };
             match self.costs.iter().find(|cost| cost.class == class.name() && cost.bar.is_some()) {
-                None => lines.push(format!("not measured: {}: too many foreign packets", class.name())),
+                None => {
+                    lines.push(format!("not measured: {}: too many foreign packets", class.name()));
+                }
                 Some(cost) if cost.above.median > bar => lines.push(format!(
                     "missed: {}: {:.1} ns above the empty program, the bar is {bar:.0}",
                     class.name(),

@@ -31,7 +31,8 @@ impl Link {
     pub fn open(namespace: &Namespace, name: &str, bypass: bool) -> Result<Self> {
         namespace.run(|| {
             // SAFETY: integers only. Protocol 0: nothing is received.
-            let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+            let socket =
+                unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
             let socket = Errno::result(socket).context("open a packet socket (run it as root)")?;
             // SAFETY: just opened, and nobody else's.
             let socket = unsafe { OwnedFd::from_raw_fd(socket) };
@@ -40,9 +41,11 @@ impl Link {
             let mut address: libc::sockaddr_ll = unsafe { zeroed() };
             address.sll_family = u16::try_from(libc::AF_PACKET).context("an address family")?;
             address.sll_ifindex = i32::try_from(index).context("a link's index")?;
-            let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).context("a size")?;
+            let length =
+                libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).context("a size")?;
             // SAFETY: the address lives through the call and has the length that is given.
-            let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+            let bound =
+                unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
             Errno::result(bound).with_context(|| format!("bind a packet socket to {name}"))?;
             let on = libc::c_int::from(bypass);
             let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).context("a size")?;
@@ -90,7 +93,8 @@ impl Link {
                 let count = libc::c_uint::try_from(rest.len()).context("a batch")?;
                 // SAFETY: messages, parts and frames live through the call; the kernel only reads
                 // the frames.
-                let taken = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), rest.as_mut_ptr(), count, 0) };
+                let taken =
+                    unsafe { libc::sendmmsg(self.socket.as_raw_fd(), rest.as_mut_ptr(), count, 0) };
                 if taken < 0 {
                     let error = io::Error::last_os_error();
                     if error.raw_os_error() == Some(libc::ENOBUFS) {

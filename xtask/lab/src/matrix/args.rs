@@ -31,7 +31,7 @@ pub struct MatrixArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub threads: usize,
     /// Only cells whose name has this in it; repeatable
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub only: Vec<String>,
     /// Skip the cells that are exact by this file, and add the others to it
     #[arg(long, value_name = "FILE")]

@@ -1,5 +1,7 @@
 //! The scenarios: their names, what they are about, and their dials.
 
+use std::fmt::Write;
+
 use clap::ValueEnum;
 
 use crate::setup::Setup;
@@ -103,11 +105,9 @@ impl Scenario {
                 Dials { seconds: 28, ..usual }
             }
             Self::NodeLoss => Dials { nodes: 3, without_agent: Some(2), ..usual },
-            Self::BadBackend => Dials {
-                seconds: 30,
-                agent_arguments: &["--bad-backend-after", "8"],
-                ..usual
-            },
+            Self::BadBackend => {
+                Dials { seconds: 30, agent_arguments: &["--bad-backend-after", "8"], ..usual }
+            }
             Self::NewSide => Dials { setup: Setup::Naive, ..usual },
             Self::StatefulSet | Self::DaemonSet => Dials { seconds: 28, ..usual },
             _ => usual,
@@ -121,7 +121,8 @@ pub fn table() -> String {
     for scenario in Scenario::value_variants() {
         let value = scenario.to_possible_value();
         let about = value.and_then(|value| value.get_help().map(ToString::to_string));
-        text += &format!("{:<26} {}\n", scenario.name(), about.unwrap_or_default());
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(text, "{:<26} {}", scenario.name(), about.unwrap_or_default());
     }
     text
 }

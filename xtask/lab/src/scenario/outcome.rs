@@ -41,7 +41,7 @@ impl ScenarioResult {
         agents: &[AgentReport],
         ledger: &Ledger,
         mut doubts: Vec<String>,
-    ) -> Result<Self> {
+    ) -> Self {
         let reported: Vec<Reported> = agents
             .iter()
             .flat_map(|agent| {
@@ -61,7 +61,8 @@ impl ScenarioResult {
         let mut judged = Vec::new();
         for (truth, reported) in &comparison.matched {
             let verdict = ledger.judge(truth);
-            let texts: Vec<String> = verdict.expected.iter().map(super::truth::Expected::text).collect();
+            let texts: Vec<String> =
+                verdict.expected.iter().map(super::truth::Expected::text).collect();
             add(&mut expected, &texts.join(" or "));
             let failure = &reported.failure;
             let side = failure.side.as_ref().map(|side| format!(" ({side})")).unwrap_or_default();
@@ -69,7 +70,7 @@ impl ScenarioResult {
             judged.push(json!({"truth": truth, "verdict": verdict, "reported": reported}));
         }
         let summaries = clients.summaries.values();
-        Ok(Self {
+        Self {
             scenario: scenario.name(),
             requests: summaries.clone().map(|summary| summary.requests).sum(),
             failed: summaries.map(|summary| summary.failed).sum(),
@@ -83,7 +84,7 @@ impl ScenarioResult {
                 "removals": ledger.removals,
                 "pods": ledger.pods,
             }),
-        })
+        }
     }
 
     /// Everything was found and blamed as the lab's log says, and nothing is doubtful.
@@ -156,5 +157,5 @@ impl ScenarioResult {
 }
 
 fn lines(values: &[Value]) -> String {
-    values.iter().map(|value| format!("{value}\n")).collect()
+    values.iter().flat_map(|value| [value.to_string(), "\n".to_owned()]).collect()
 }

@@ -90,7 +90,7 @@ async fn on_stage(
         rollouts: known_rollouts(&reports),
         agent_delay: SignedDuration::from_millis(i64::try_from(args.agent_watch_delay)?),
     };
-    ScenarioResult::new(scenario, &clients, &reports, &ledger, doubts)
+    Ok(ScenarioResult::new(scenario, &clients, &reports, &ledger, doubts))
 }
 
 async fn deploy(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
@@ -120,14 +120,7 @@ fn start_agents(
             continue;
         }
         let (server, further) = (&cluster.server, dials.agent_arguments);
-        agents.push(Agent::start(
-            &binary,
-            &node.addresses,
-            &node.namespace,
-            server,
-            out,
-            further,
-        )?);
+        agents.push(Agent::start(&binary, &node.addresses, &node.namespace, server, out, further)?);
     }
     Ok(agents)
 }
@@ -210,8 +203,7 @@ fn starts(entries: &[Entry], out: &Path) -> Result<Vec<Start>> {
 
 /// When a server first listened, by its own output.
 fn listened(log: &Path) -> Result<Option<Timestamp>> {
-    let text =
-        std::fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
+    let text = std::fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
     let first = text.lines().find_map(|line| line.strip_prefix(LISTENING));
     first
         .map(str::parse)

@@ -15,8 +15,8 @@ use tokio::process::Child;
 
 use crate::run::cluster::ClusterNode;
 
-/// An event is printed a little later than it happens.
-const PRINTED_WITHIN_NS: i64 = 50_000_000;
+/// The client's and conntrack's readings of the clock are taken at different places.
+const APART_NS: i64 = 2_000_000;
 
 /// A running listener of one node.
 pub struct RouteListener {
@@ -25,10 +25,13 @@ pub struct RouteListener {
     log: PathBuf,
 }
 
-/// (node, client's end) → (time in nanoseconds, dialled, backend), in the order of time.
+/// Time in nanoseconds, dialled, backend.
+type Route = (i64, SocketAddr, SocketAddr);
+
+/// (node, client's end) → its routes, in the order of time.
 #[derive(Debug, Clone, Default)]
 pub struct Routes {
-    by_client: BTreeMap<(String, SocketAddr), Vec<(i64, SocketAddr, SocketAddr)>>,
+    by_client: BTreeMap<(String, SocketAddr), Vec<Route>>,
 }
 
 impl RouteListener {
@@ -81,20 +84,22 @@ impl Routes {
         known.push((at, dialled, backend));
     }
 
-    /// Where the connection that a client began from this end, and that ended at this time, went.
+    /// Where the connection went that a client began and ended from this end at these times: as its
+    /// own event says, which is the first of them (the port may be used again at once); without one
+    /// as the entry says that was there already.
     pub fn backend(
         &self,
         node: &str,
         client: SocketAddr,
         dialled: SocketAddr,
-        end: i64,
+        (start, end): (i64, i64),
     ) -> Option<SocketAddr> {
         let known = self.by_client.get(&(node.to_owned(), client))?;
-        let last = known
-            .iter()
-            .rev()
-            .find(|(at, to, _)| *to == dialled && *at <= end.saturating_add(PRINTED_WITHIN_NS));
-        last.map(|(_, _, backend)| *backend)
+        let mut known = known.iter().filter(|(_, to, _)| *to == dialled);
+        let begun = start.saturating_sub(APART_NS);
+        let own =
+            known.clone().find(|(at, ..)| (begun..=end.saturating_add(APART_NS)).contains(at));
+        own.or_else(|| known.rfind(|(at, ..)| *at < begun)).map(|(_, _, backend)| *backend)
     }
 }
 
@@ -110,7 +115,12 @@ fn parse(line: &str) -> Option<(i64, SocketAddr, SocketAddr, SocketAddr)> {
         Some(SocketAddr::new(nth(address, n)?.parse().ok()?, nth(port, n)?.parse().ok()?))
     };
     let at = i64::try_from(at.as_nanosecond()).ok()?;
-    Some((at, end(" src=", " sport=", 1)?, end(" dst=", " dport=", 1)?, end(" src=", " sport=", 2)?))
+    Some((
+        at,
+        end(" src=", " sport=", 1)?,
+        end(" dst=", " dport=", 1)?,
+        end(" src=", " sport=", 2)?,
+    ))
 }
 
 #[cfg(test)]
@@ -138,10 +148,21 @@ mod tests {
         let (client, service) = (address("10.244.1.5:42526"), address("10.96.0.80:80"));
         routes.add("n1", client, 1_000, service, address("10.244.2.7:8080"));
         routes.add("n1", client, 9_000_000_000, service, address("10.244.2.8:8080"));
-        let early = routes.backend("n1", client, service, 5_000_000_000);
+        let early = routes.backend("n1", client, service, (5_000_000_000, 8_000_000_000));
         assert_eq!(early, Some(address("10.244.2.7:8080")));
-        let late = routes.backend("n1", client, service, 9_000_000_100);
-        assert_eq!(late, Some(address("10.244.2.8:8080")));
-        assert_eq!(routes.backend("n2", client, service, 9_000_000_100), None);
+        let late = (9_000_000_100, 9_001_000_000);
+        assert_eq!(routes.backend("n1", client, service, late), Some(address("10.244.2.8:8080")));
+        assert_eq!(routes.backend("n2", client, service, late), None);
+    }
+
+    #[test]
+    fn a_port_that_is_used_again_at_once_belongs_to_the_first_connection_first() {
+        let mut routes = Routes::default();
+        let (client, service) = (address("10.244.1.5:42526"), address("10.96.0.80:80"));
+        let (first, second) = (address("10.244.2.7:8080"), address("10.244.2.8:8080"));
+        routes.add("n1", client, 10_000_000_000, service, first);
+        routes.add("n1", client, 10_000_600_000, service, second);
+        let times = (9_999_900_000, 10_000_700_000);
+        assert_eq!(routes.backend("n1", client, service, times), Some(first));
     }
 }

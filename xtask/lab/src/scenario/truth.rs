@@ -139,15 +139,15 @@ impl Ledger {
             &truth.node,
             truth.failure.local,
             served.address,
-            truth.failure.end,
+            (truth.failure.connect_start, truth.failure.end),
         );
         // Between two sets of rules a SYN can pass as it is: an entry without a backend.
         let Some(backend) = backend.filter(|backend| *backend != served.address) else {
             // Nothing was chosen: the removal that emptied the Service is to blame.
-            let emptied =
-                self.removals.iter().rfind(|r| {
-                    r.at <= end && self.is_of(&r.uid, &served.application)
-                });
+            let emptied = self
+                .removals
+                .iter()
+                .rfind(|r| r.at <= end && self.is_of(&r.uid, &served.application));
             let expected = emptied.map(|removal| self.removed(removal)).unwrap_or_default();
             return Judged { backend: None, pod: None, expected };
         };

@@ -43,8 +43,7 @@ pub async fn roll_out(stage: &Stage<'_>) -> Result<()> {
         "metadata": {"annotations": {REVISION: "2"}},
         "spec": {"template": template},
     });
-    stage
-        .note(Action::RolledOut { application: API.to_owned(), version: NEW.0.to_owned() });
+    stage.note(Action::RolledOut { application: API.to_owned(), version: NEW.0.to_owned() });
     let rollout = stage.patch(KIND, API_VERSION, API, &patch).await?;
     replica_set(stage, &rollout, NEW, 1).await?;
     for updated in 1..=REPLICAS {

@@ -32,8 +32,7 @@ fn removal(uid: &str, seconds: i64, user: &str) -> Removal {
 }
 
 fn rolled(version: &str, seconds: i64) -> (Timestamp, Action) {
-    let action =
-        Action::RolledOut { application: "api".to_owned(), version: version.to_owned() };
+    let action = Action::RolledOut { application: "api".to_owned(), version: version.to_owned() };
     (at(seconds), action)
 }
 
@@ -42,7 +41,7 @@ fn ledger(actions: Vec<(Timestamp, Action)>, removals: Vec<Removal>) -> Ledger {
     let address = "10.0.0.1".parse().expect("an address");
     let (uid, node) = ("old".to_owned(), "n2".to_owned());
     let start = Start { at: at(0), uid, node, address, listened: Some(at(2)) };
-    let mut ledger = Ledger { actions, removals, ..Ledger::default() };
+    let mut ledger = Ledger { removals, actions, ..Ledger::default() };
     ledger.pods.insert("old".to_owned(), pod("old", "1"));
     ledger.starts.push(start);
     ledger
