@@ -11,7 +11,8 @@ use std::{
 };
 
 /// The BPF target of a machine of this endianness.
-const TARGET: &str = if cfg!(target_endian = "big") { "bpfeb-unknown-none" } else { "bpfel-unknown-none" };
+const TARGET: &str =
+    if cfg!(target_endian = "big") { "bpfeb-unknown-none" } else { "bpfel-unknown-none" };
 
 const WHAT_TO_INSTALL: &str = "run `cargo xtask setup`; or by hand: on Debian `apt-get install rustc-web cargo-web \
      libstd-rust-web-dev-bpf`, elsewhere `rustup toolchain install nightly --component rust-src`";
@@ -36,7 +37,16 @@ fn main() {
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         let inherited = name.starts_with("CARGO") && name != "CARGO_HOME";
-        if inherited || ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTUP_TOOLCHAIN", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"].contains(&name.as_str()) {
+        if inherited
+            || [
+                "RUSTFLAGS",
+                "RUSTDOCFLAGS",
+                "RUSTUP_TOOLCHAIN",
+                "RUSTC_WRAPPER",
+                "RUSTC_WORKSPACE_WRAPPER",
+            ]
+            .contains(&name.as_str())
+        {
             cargo.env_remove(name);
         }
     }
@@ -50,7 +60,9 @@ fn main() {
         .status();
     match status {
         Ok(status) if status.success() => {}
-        Ok(status) => fail(&format!("building the eBPF object failed ({status})"), "its messages are above"),
+        Ok(status) => {
+            fail(&format!("building the eBPF object failed ({status})"), "its messages are above")
+        }
         Err(error) => fail(&format!("cannot run {cargo:?}: {error}"), WHAT_TO_INSTALL),
     }
     let object = target.join(TARGET).join("release/rollrace-ebpf");
@@ -84,7 +96,10 @@ fn path_with_linker(workspace: &Path) -> Option<std::ffi::OsString> {
     let own = workspace.join("target/tools/bin");
     let mut folders: Vec<PathBuf> = vec![own];
     folders.extend(env::split_paths(&path));
-    folders.iter().any(|folder| folder.join("bpf-linker").exists()).then(|| env::join_paths(folders).ok())?
+    folders
+        .iter()
+        .any(|folder| folder.join("bpf-linker").exists())
+        .then(|| env::join_paths(folders).ok())?
 }
 
 fn fail(what: &str, remedy: &str) -> ! {

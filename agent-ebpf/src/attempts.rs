@@ -329,6 +329,10 @@ pub fn abandoned(tuple: &Tuple, isn: u32, error: u32, family: u32, started_ns: u
     if local && is_watched(&tuple.destination()) && !is_answered(tuple, isn) {
         count(Stat::Matched);
         let unseen = Attempt { isn, ..Attempt::default() };
-        submit(&Head { started_ns, ..Head::new(Kind::Abandoned, error, family, now) }, tuple, &unseen);
+        submit(
+            &Head { started_ns, ..Head::new(Kind::Abandoned, error, family, now) },
+            tuple,
+            &unseen,
+        );
     }
 }

@@ -36,7 +36,8 @@ pub static ENDPOINTS: HashMap<Socket, u32> = HashMap::with_max_entries(262_144, 
 
 /// Addresses of this node's pods: their sockets live in namespaces of their own.
 #[map]
-pub static LOCAL_PODS: HashMap<abi::Address, u32> = HashMap::with_max_entries(4_096, BPF_F_NO_PREALLOC);
+pub static LOCAL_PODS: HashMap<abi::Address, u32> =
+    HashMap::with_max_entries(4_096, BPF_F_NO_PREALLOC);
 
 /// Attempts by what was dialled: the denominators.
 #[map]

@@ -84,11 +84,7 @@ pub fn addresses(headers: &[u8; HEADERS], v6: bool, into: &mut Tuple) {
 /// Length of the IP packet in bytes, headers included.
 #[inline(always)]
 pub fn total_length(headers: &[u8; HEADERS], v6: bool) -> u32 {
-    if v6 {
-        u32::from(half(headers, 4)) + 40
-    } else {
-        u32::from(half(headers, 2))
-    }
+    if v6 { u32::from(half(headers, 4)) + 40 } else { u32::from(half(headers, 2)) }
 }
 
 /// The TCP header's fixed part.
@@ -242,7 +238,11 @@ mod tests {
         assert_eq!(unreachable(&message, false, &mut about), Some((1, 77)));
         assert_eq!((about.sport, about.dport), (4000, 80));
         message[0] = 11;
-        assert_eq!(unreachable(&message, false, &mut about), None, "time exceeded is another message");
+        assert_eq!(
+            unreachable(&message, false, &mut about),
+            None,
+            "time exceeded is another message"
+        );
     }
 
     #[test]

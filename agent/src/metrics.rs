@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use prometheus::{
-    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec,
-    IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::{
@@ -58,6 +58,10 @@ impl Metrics {
     ///
     /// # Panics
     /// Never: the names are constants, and distinct.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "a family after the other, in one place to read them"
+    )]
     pub fn new() -> Self {
         let registry = Registry::new_custom(Some("rollrace".to_owned()), None)
             .expect("a constant prefix is a valid name");
@@ -76,11 +80,17 @@ impl Metrics {
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Self {
             failures: add!(IntCounterVec::new(
-                Opts::new("connection_failures_total", "Failed connections that this node accounts for."),
+                Opts::new(
+                    "connection_failures_total",
+                    "Failed connections that this node accounts for."
+                ),
                 &["namespace", "service", "workload_kind", "workload", "class", "cause", "phase"],
             )),
             attempts: add!(IntCounterVec::new(
-                Opts::new("connection_attempts_total", "Attempts to connect to a Service from this node."),
+                Opts::new(
+                    "connection_attempts_total",
+                    "Attempts to connect to a Service from this node."
+                ),
                 &["namespace", "service"],
             )),
             convergence: add!(Histogram::with_opts(
@@ -89,8 +99,8 @@ impl Metrics {
                     "From a pod's deletion to the last fresh connection that this node sent to it.",
                 )
                 .buckets(vec![
-                    0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0,
-                    120.0, 300.0, 900.0,
+                    0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0,
+                    60.0, 120.0, 300.0, 900.0,
                 ]),
             )),
             rollout_failures: add!(IntGaugeVec::new(
@@ -98,11 +108,17 @@ impl Metrics {
                 &["namespace", "workload_kind", "workload", "revision", "class", "phase"],
             )),
             rollout_convergence: add!(GaugeVec::new(
-                Opts::new("rollout_convergence_seconds", "Longest convergence of a rollout's old pods on this node."),
+                Opts::new(
+                    "rollout_convergence_seconds",
+                    "Longest convergence of a rollout's old pods on this node."
+                ),
                 rollout,
             )),
             rollout_start: add!(GaugeVec::new(
-                Opts::new("rollout_start_timestamp_seconds", "When the rollout was first observed."),
+                Opts::new(
+                    "rollout_start_timestamp_seconds",
+                    "When the rollout was first observed."
+                ),
                 rollout,
             )),
             rollout_complete: add!(GaugeVec::new(
@@ -110,11 +126,17 @@ impl Metrics {
                 rollout,
             )),
             kernel_events: add!(IntCounterVec::new(
-                Opts::new("kernel_events_total", "What the eBPF programs did: read, matched, submitted."),
+                Opts::new(
+                    "kernel_events_total",
+                    "What the eBPF programs did: read, matched, submitted."
+                ),
                 &["kind"],
             )),
             kernel_lost: add!(IntCounterVec::new(
-                Opts::new("kernel_events_lost_total", "Events and entries lost: counts are lower bounds."),
+                Opts::new(
+                    "kernel_events_lost_total",
+                    "Events and entries lost: counts are lower bounds."
+                ),
                 &["reason"],
             )),
             probe_attached: add!(IntGaugeVec::new(
@@ -130,7 +152,10 @@ impl Metrics {
                 &["resource", "reason"],
             )),
             api_requests: add!(IntCounterVec::new(
-                Opts::new("api_requests_total", "Single requests to the API server (watches apart)."),
+                Opts::new(
+                    "api_requests_total",
+                    "Single requests to the API server (watches apart)."
+                ),
                 &["resource", "code"],
             )),
             delay: add!(Histogram::with_opts(
@@ -141,13 +166,28 @@ impl Metrics {
                 .buckets(vec![0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0]),
             )),
             endpoints: add!(IntGaugeVec::new(
-                Opts::new("endpoints_tracked", "Endpoints by state: serving, leaving, gone and remembered."),
+                Opts::new(
+                    "endpoints_tracked",
+                    "Endpoints by state: serving, leaving, gone and remembered."
+                ),
                 &["state"],
             )),
-            undecided: add!(IntGauge::new("undecided_failures", "Failures that wait for evidence.")),
-            pending: add!(IntGauge::new("pending_attempts", "Attempts seen to be in trouble, not yet decided.")),
-            conntrack_entries: add!(Gauge::new("conntrack_table_entries", "Conntrack entries (net.netfilter.nf_conntrack_count).")),
-            conntrack_limit: add!(Gauge::new("conntrack_table_limit", "Conntrack limit (net.netfilter.nf_conntrack_max).")),
+            undecided: add!(IntGauge::new(
+                "undecided_failures",
+                "Failures that wait for evidence."
+            )),
+            pending: add!(IntGauge::new(
+                "pending_attempts",
+                "Attempts seen to be in trouble, not yet decided."
+            )),
+            conntrack_entries: add!(Gauge::new(
+                "conntrack_table_entries",
+                "Conntrack entries (net.netfilter.nf_conntrack_count)."
+            )),
+            conntrack_limit: add!(Gauge::new(
+                "conntrack_table_limit",
+                "Conntrack limit (net.netfilter.nf_conntrack_max)."
+            )),
             capped: add!(IntCounter::new("series_capped_total", "Label sets that went to _other.")),
             seen: HashSet::new(),
             counted: BTreeMap::new(),
@@ -183,7 +223,12 @@ impl Metrics {
     }
 
     /// Brings everything else up to date.
-    pub fn observe(&mut self, state: &mut State, probes: &[(&str, bool)], cluster: &ClusterSnapshot) {
+    pub fn observe(
+        &mut self,
+        state: &mut State,
+        probes: &[(&str, bool)],
+        cluster: &ClusterSnapshot,
+    ) {
         for nanos in state.take_delays() {
             self.delay.observe(seconds(nanos));
         }
@@ -215,7 +260,9 @@ impl Metrics {
             ("/proc/sys/net/netfilter/nf_conntrack_count", &self.conntrack_entries),
             ("/proc/sys/net/netfilter/nf_conntrack_max", &self.conntrack_limit),
         ] {
-            if let Some(value) = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()) {
+            if let Some(value) =
+                std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok())
+            {
                 gauge.set(value);
             }
         }
@@ -235,7 +282,8 @@ impl Metrics {
         let mut by_service: BTreeMap<(String, String), u64> = BTreeMap::new();
         for (original, counts) in state.counts() {
             if let Some((namespace, name)) = state.endpoints().service_at(*original) {
-                *by_service.entry((namespace.to_string(), name.to_string())).or_insert(0) += counts.attempts;
+                *by_service.entry((namespace.to_string(), name.to_string())).or_insert(0) +=
+                    counts.attempts;
             }
         }
         for ((namespace, service), count) in by_service {
@@ -266,7 +314,10 @@ impl Metrics {
         for rollout in rollouts {
             self.zeros_of(state, &rollout.workload);
             self.convergence_of(rollout, now);
-            let revision = rollout.to.revision.map_or_else(|| rollout.to.hash.to_string(), |number| number.to_string());
+            let revision = rollout
+                .to
+                .revision
+                .map_or_else(|| rollout.to.hash.to_string(), |number| number.to_string());
             let key = &rollout.workload;
             let labels: [&str; 4] = [&key.namespace, &key.kind, &key.name, &revision];
             let clock = state.clock();
@@ -275,14 +326,22 @@ impl Metrics {
             if let Some(completed) = rollout.completed {
                 self.rollout_complete.with_label_values(&labels).set(at(completed));
             }
-            if let Some(longest) = rollout.convergence.iter().filter_map(|known| known.nanos).max() {
+            if let Some(longest) = rollout.convergence.iter().filter_map(|known| known.nanos).max()
+            {
                 self.rollout_convergence.with_label_values(&labels).set(seconds(longest));
             }
             for (class, by_phase) in &rollout.failures_by_phase {
                 for (phase, count) in by_phase {
                     let [namespace, kind, name, revision] = labels;
                     self.rollout_failures
-                        .with_label_values(&[namespace, kind, name, revision, class.name(), phase.name()])
+                        .with_label_values(&[
+                            namespace,
+                            kind,
+                            name,
+                            revision,
+                            class.name(),
+                            phase.name(),
+                        ])
                         .set(i64::try_from(*count).unwrap_or(i64::MAX));
                 }
             }
@@ -348,7 +407,10 @@ impl Metrics {
             return own;
         }
         self.capped.inc();
-        own.into_iter().enumerate().map(|(i, label)| if i < open { OTHER.to_owned() } else { label }).collect()
+        own.into_iter()
+            .enumerate()
+            .map(|(i, label)| if i < open { OTHER.to_owned() } else { label })
+            .collect()
     }
 }
 

@@ -1,6 +1,13 @@
 //! Recordings of a real Kubernetes through the whole of user space's logic: trimming, lifetimes,
 //! rollouts, attempts, attribution. No lab of ours shaped them.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "the recordings have their times as seconds in a float, of which a microsecond is enough"
+)]
+
 mod support;
 
 use std::{collections::BTreeMap, net::SocketAddr};
@@ -58,12 +65,17 @@ fn sightings(lines: &[Wire]) -> Vec<(f64, What)> {
         match line {
             Wire::Syn { t, client, original, backend, isn, stale } => {
                 let key = AttemptKey { client: *client, original: *original, isn: *isn };
-                let (_, attempt) = open.entry(key).or_insert_with(|| (*t, first(key, *backend, *t, *stale)));
+                let (_, attempt) =
+                    open.entry(key).or_insert_with(|| (*t, first(key, *backend, *t, *stale)));
                 attempt.last_syn = mono(*t);
                 attempt.syns += 1;
             }
             Wire::Rst(answer) | Wire::Synack(answer) => {
-                let key = AttemptKey { client: answer.client, original: answer.original, isn: answer.isn };
+                let key = AttemptKey {
+                    client: answer.client,
+                    original: answer.original,
+                    isn: answer.isn,
+                };
                 let Some((_, attempt)) = open.remove(&key) else { continue };
                 let at = mono(answer.t);
                 let rst = matches!(line, Wire::Rst(_));
@@ -71,7 +83,17 @@ fn sightings(lines: &[Wire]) -> Vec<(f64, What)> {
                 let sighting = Sighting::Answered { attempt, answer: answer_kind, at };
                 out.push((answer.t, What::Saw(sighting)));
             }
-            Wire::Backend { backend, original, answered, refused, unanswered, first_fresh_syn, last_fresh_syn, fresh_by_second, .. } => {
+            Wire::Backend {
+                backend,
+                original,
+                answered,
+                refused,
+                unanswered,
+                first_fresh_syn,
+                last_fresh_syn,
+                fresh_by_second,
+                ..
+            } => {
                 let fresh = FreshSyns {
                     endpoint: *backend,
                     last: mono(*last_fresh_syn),
@@ -94,7 +116,8 @@ fn sightings(lines: &[Wire]) -> Vec<(f64, What)> {
     }
     for (t, attempt) in open.into_values() {
         let closed = t + CLIENT_TIMEOUT;
-        let sighting = Sighting::Abandoned { attempt, started: Some(mono(t)), errno: 0, at: mono(closed) };
+        let sighting =
+            Sighting::Abandoned { attempt, started: Some(mono(t)), errno: 0, at: mono(closed) };
         out.push((closed, What::Saw(sighting)));
     }
     out
@@ -127,7 +150,11 @@ fn each_recording_shows_one_rollout_with_its_start_completion_and_revisions() {
         let rollouts: Vec<_> = state.rollouts().all().collect();
         assert_eq!(rollouts.len(), 1, "{name}: {rollouts:#?}");
         let rollout = rollouts[0];
-        assert_eq!((&*rollout.workload.kind, &*rollout.workload.name), ("Deployment", "api"), "{name}");
+        assert_eq!(
+            (&*rollout.workload.kind, &*rollout.workload.name),
+            ("Deployment", "api"),
+            "{name}"
+        );
         let from = rollout.from.as_ref().and_then(|from| from.revision).unwrap();
         assert_eq!(rollout.to.revision, Some(from + 1), "{name}");
         let seconds = |at: Mono| state.clock().wall(at).as_duration().as_secs_f64();
@@ -135,7 +162,10 @@ fn each_recording_shows_one_rollout_with_its_start_completion_and_revisions() {
         assert!((0.0..0.6).contains(&late), "{name}: started {late} s after the change");
         let late = seconds(rollout.completed.unwrap()) - meta.rollout_done;
         // kubectl returns a little after the status that it waits for.
-        assert!((-1.0..0.5).contains(&late), "{name}: complete {late} s after rollout status returned");
+        assert!(
+            (-1.0..0.5).contains(&late),
+            "{name}: complete {late} s after rollout status returned"
+        );
         assert!(rollout.last_old_pod_gone.is_some(), "{name}: old pods are gone");
     }
 }
@@ -151,10 +181,10 @@ fn each_recording_has_three_departures_of_old_pods_and_no_other() {
             let uid = &life.pod.as_ref().unwrap().uid;
             let place = state.owners().place(uid).unwrap();
             assert_eq!(life.left.is_some(), place.hash == old, "{name}: {life:#?}");
-            if life.left.is_some() {
+            if let Some(left_at) = life.left {
                 assert!(life.terminating.is_some() && life.gone.is_some(), "{name}: {life:#?}");
                 let deleted = state.owners().pod_by_uid(uid).unwrap().deleted_at.unwrap();
-                let lag = state.clock().wall(life.left.unwrap()).duration_since(deleted).as_secs_f64();
+                let lag = state.clock().wall(left_at).duration_since(deleted).as_secs_f64();
                 assert!((0.0..2.0).contains(&lag), "{name}: left {lag} s after the deletion");
                 left += 1;
             }

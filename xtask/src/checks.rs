@@ -7,12 +7,25 @@ use anyhow::{Context as _, bail};
 use crate::shell::workspace;
 
 /// Modules that are pure: data in, data out.
-const PURE: [&str; 7] = ["attempts", "attribute", "endpoints", "engine", "model", "owners", "rollouts"];
+const PURE: [&str; 7] =
+    ["attempts", "attribute", "endpoints", "engine", "model", "owners", "rollouts"];
 
 /// What a pure module may not name: I/O, and the time of day.
 const FORBIDDEN: [&str; 14] = [
-    "aya::", "kube::", "k8s_openapi::", "tokio::", "prometheus::", "axum::", "crate::cluster", "crate::probe",
-    "crate::metrics", "crate::http", "crate::agent", "Timestamp::now", "SystemTime", "Instant::now",
+    "aya::",
+    "kube::",
+    "k8s_openapi::",
+    "tokio::",
+    "prometheus::",
+    "axum::",
+    "crate::cluster",
+    "crate::probe",
+    "crate::metrics",
+    "crate::http",
+    "crate::agent",
+    "Timestamp::now",
+    "SystemTime",
+    "Instant::now",
 ];
 
 /// Fails if a pure module names something that is not.
@@ -33,7 +46,8 @@ pub fn purity() -> anyhow::Result<()> {
             }
         }
         for file in files.into_iter().filter(|file| file.exists()) {
-            let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let text = fs::read_to_string(&file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
             for (number, line) in text.lines().enumerate() {
                 let code = line.split("//").next().unwrap_or_default();
                 found.extend(FORBIDDEN.iter().filter(|word| code.contains(**word)).map(|word| {

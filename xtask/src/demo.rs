@@ -15,6 +15,8 @@ pub struct Args {
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     setup::ensure(args.yes)?;
-    println!("Building the eBPF object, the agent and the lab (minutes the first time, seconds after)");
+    println!(
+        "Building the eBPF object, the agent and the lab (minutes the first time, seconds after)"
+    );
     lab::hand_over(&["demo".into()])
 }

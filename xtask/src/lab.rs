@@ -14,7 +14,15 @@ pub struct Args {
 
 /// Builds agent and lab.
 pub fn build() -> anyhow::Result<PathBuf> {
-    shell::run(cargo().args(["build", "--release", "--quiet", "--package", "rollrace", "--package", "rollrace-lab"]))?;
+    shell::run(cargo().args([
+        "build",
+        "--release",
+        "--quiet",
+        "--package",
+        "rollrace",
+        "--package",
+        "rollrace-lab",
+    ]))?;
     Ok(workspace().join("target/release/rollrace-lab"))
 }
 
@@ -22,7 +30,10 @@ pub fn build() -> anyhow::Result<PathBuf> {
 pub fn hand_over(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let lab = build()?;
     let ended = status(as_root(lab).args(arguments).current_dir(workspace()))?;
-    Ok(ended.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(ended
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 /// Runs it.

@@ -39,12 +39,21 @@ pub fn ensure(yes: bool) -> anyhow::Result<()> {
     if !has_linker() {
         println!("Building bpf-linker {LINKER} into target/tools (about a minute)");
         let prefix = format!("/usr/lib/llvm-{LLVM}");
-        shell::run(cargo()
-            .args(["install", "bpf-linker", "--locked", "--version", LINKER, "--no-default-features"])
-            .arg(format!("--features=llvm-{LLVM}"))
-            .arg("--root")
-            .arg(workspace().join("target/tools"))
-            .env("LLVM_PREFIX", prefix))?;
+        shell::run(
+            cargo()
+                .args([
+                    "install",
+                    "bpf-linker",
+                    "--locked",
+                    "--version",
+                    LINKER,
+                    "--no-default-features",
+                ])
+                .arg(format!("--features=llvm-{LLVM}"))
+                .arg("--root")
+                .arg(workspace().join("target/tools"))
+                .env("LLVM_PREFIX", prefix),
+        )?;
     }
     Ok(())
 }
@@ -59,8 +68,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Debian packages that are missing here.
 fn missing() -> Vec<&'static str> {
     let mut packages = Vec::new();
-    let commands =
-        [("ip", "iproute2"), ("iptables-restore", "iptables"), ("nft", "nftables"), ("conntrack", "conntrack")];
+    let commands = [
+        ("ip", "iproute2"),
+        ("iptables-restore", "iptables"),
+        ("nft", "nftables"),
+        ("conntrack", "conntrack"),
+    ];
     for (command, package) in commands {
         if find(command).is_none() {
             packages.push(package);
@@ -75,7 +88,13 @@ fn missing() -> Vec<&'static str> {
         packages.extend(["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"]);
     }
     if !has_linker() && !Path::new("/usr/lib/llvm-22/lib/libLLVM.so").exists() {
-        packages.extend(["llvm-22-dev", "libpolly-22-dev", "libzstd-dev", "zlib1g-dev", "libxml2-dev"]);
+        packages.extend([
+            "llvm-22-dev",
+            "libpolly-22-dev",
+            "libzstd-dev",
+            "zlib1g-dev",
+            "libxml2-dev",
+        ]);
     }
     packages
 }
@@ -86,7 +105,8 @@ fn has_linker() -> bool {
 
 /// A rustup nightly with the sources of `core`.
 fn has_nightly() -> bool {
-    let sysroot = std::process::Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
+    let sysroot =
+        std::process::Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
     sysroot.is_ok_and(|output| {
         let text = String::from_utf8_lossy(&output.stdout);
         Path::new(text.trim()).join("lib/rustlib/src/rust/library/core").exists()
@@ -115,7 +135,16 @@ fn install(packages: &[&str], yes: bool) -> anyhow::Result<()> {
         }
     }
     shell::run(as_root("apt-get").args(["update", "-q"]))?;
-    shell::run(as_root("env")
-        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q", "--no-install-recommends"])
-        .args(packages))
+    shell::run(
+        as_root("env")
+            .args([
+                "DEBIAN_FRONTEND=noninteractive",
+                "apt-get",
+                "install",
+                "-y",
+                "-q",
+                "--no-install-recommends",
+            ])
+            .args(packages),
+    )
 }

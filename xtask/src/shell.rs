@@ -73,5 +73,8 @@ pub fn shown(command: &Command) -> String {
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    env::split_paths(&path).chain(usual).map(|folder| folder.join(program)).find(|file| file.exists())
+    env::split_paths(&path)
+        .chain(usual)
+        .map(|folder| folder.join(program))
+        .find(|file| file.exists())
 }

@@ -14,7 +14,9 @@ use crate::{
 
 /// Arguments of `test`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cargo xtask test                 everything\n  cargo xtask test --only cells    the lab's cells alone")]
+#[command(
+    after_help = "Examples:\n  cargo xtask test                 everything\n  cargo xtask test --only cells    the lab's cells alone"
+)]
 pub struct Args {
     /// Install what is missing without asking
     #[arg(long, short)]
@@ -44,22 +46,48 @@ const CELLS: [(&str, &[&str]); 6] = [
     ("prestop", &["--setup", "prestop", "--seconds", "30"]),
     ("readiness-nftables", &["--setup", "readiness", "--seconds", "25", "--proxy", "nftables"]),
     ("readiness-bridge", &["--setup", "readiness", "--seconds", "25", "--bridge-node", "n2"]),
-    ("agent-behind-proxy", &["--setup", "readiness", "--seconds", "30", "--agent-watch-delay", "3000"]),
-    ("proxy-behind-agent", &["--setup", "readiness", "--seconds", "35", "--proxy-watch-delay", "3000"]),
+    (
+        "agent-behind-proxy",
+        &["--setup", "readiness", "--seconds", "30", "--agent-watch-delay", "3000"],
+    ),
+    (
+        "proxy-behind-agent",
+        &["--setup", "readiness", "--seconds", "35", "--proxy-watch-delay", "3000"],
+    ),
 ];
 
 fn steps() -> Vec<Step> {
     let mut steps = vec![
-        step("format", "the source is formatted", || shell::run(cargo().args(["fmt", "--all", "--check"]))),
+        step("format", "the source is formatted", || {
+            shell::run(cargo().args(["fmt", "--all", "--check"]))
+        }),
         step("purity", "pure modules do no I/O and ask for no time", checks::purity),
         step("clippy", "no lint complains", || {
-            shell::run(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+            shell::run(cargo().args([
+                "clippy",
+                "--quiet",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ]))
         }),
         step("laptop", "the command line builds without the probe", || {
-            shell::run(cargo().args(["check", "--quiet", "--package", "rollrace", "--no-default-features"]))
+            shell::run(cargo().args([
+                "check",
+                "--quiet",
+                "--package",
+                "rollrace",
+                "--no-default-features",
+            ]))
         }),
         step("doc", "the documentation builds without a warning", || {
-            shell::run(cargo().args(["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+            shell::run(
+                cargo()
+                    .args(["doc", "--quiet", "--workspace", "--no-deps"])
+                    .env("RUSTDOCFLAGS", "-D warnings"),
+            )
         }),
         step("tests", "unit, property, recording, kernel, process and lab tests", || {
             shell::run(with_root_runner(cargo().args(["test", "--workspace", "--no-fail-fast"])))
@@ -68,7 +96,11 @@ fn steps() -> Vec<Step> {
     ];
     for (name, arguments) in CELLS {
         let run = move || cell(arguments);
-        steps.push(step(&format!("cells-{name}"), "a rollout in the lab: clients and agents agree", run));
+        steps.push(step(
+            &format!("cells-{name}"),
+            "a rollout in the lab: clients and agents agree",
+            run,
+        ));
     }
     steps
 }
@@ -76,7 +108,9 @@ fn steps() -> Vec<Step> {
 /// One cell of the lab.
 fn cell(arguments: &[&str]) -> anyhow::Result<()> {
     let program = workspace().join("target/release/rollrace-lab");
-    shell::run(as_root(program).args(["run", "--mode", "fresh"]).args(arguments).current_dir(workspace()))
+    shell::run(
+        as_root(program).args(["run", "--mode", "fresh"]).args(arguments).current_dir(workspace()),
+    )
 }
 
 /// Kernel and lab tests need root: test binaries run through sudo where this is not root.
@@ -84,7 +118,9 @@ fn with_root_runner(command: &mut Command) -> &mut Command {
     if is_root() {
         return command;
     }
-    command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "sudo -E").env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "sudo -E")
+    command
+        .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "sudo -E")
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "sudo -E")
 }
 
 /// Runs it.
@@ -94,7 +130,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .filter(|step| args.only.as_ref().is_none_or(|only| step.name.starts_with(only.as_str())))
         .collect();
     if steps.is_empty() {
-        bail!("no step begins with {:?}: `cargo xtask test --list` names them", args.only.as_deref().unwrap_or_default());
+        bail!(
+            "no step begins with {:?}: `cargo xtask test --list` names them",
+            args.only.as_deref().unwrap_or_default()
+        );
     }
     if args.list {
         for step in &steps {

@@ -4,7 +4,10 @@ use aya_ebpf::{Global, macros::raw_tracepoint, programs::RawTracePointContext};
 use rollrace_ebpf::packet::{self, ETH_P_IP, ETH_P_IPV6, Next, tcp};
 
 use super::seen;
-use crate::{kernel::Skb, maps::{Hook, scratch}};
+use crate::{
+    kernel::Skb,
+    maps::{Hook, scratch},
+};
 
 /// Number of `SKB_CONSUMED` in this kernel's `enum skb_drop_reason`; reasons up to it are no drops.
 #[unsafe(no_mangle)]

@@ -219,7 +219,10 @@ impl EngineTask {
                     crate::cluster::WatchState::Synced => continue,
                 };
                 if essential {
-                    let why = watch.last_error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+                    let why = watch
+                        .last_error
+                        .as_ref()
+                        .map_or_else(String::new, |error| format!(": {error}"));
                     not_ready.push(format!("the watch of {} {state}{why}", name.name()));
                 }
             }

@@ -36,7 +36,9 @@ impl FailureLog {
             return;
         }
         self.tokens -= 1;
-        let at = |address: &crate::engine::TransportAddress| format!("{}:{}", address.address, address.port);
+        let at = |address: &crate::engine::TransportAddress| {
+            format!("{}:{}", address.address, address.port)
+        };
         let workload = failure.workload.as_ref().map(|it| format!("{}/{}", it.kind, it.name));
         info!(
             class = failure.class.name(),
@@ -60,7 +62,10 @@ impl FailureLog {
     /// Says how many lines were left out, now and then.
     pub fn tick(&mut self, now: Mono) {
         if self.unsaid > 0 && now.since(self.said) >= SAY_NANOS {
-            info!(suppressed = self.unsaid, "failure lines left out of the log; all are in /api/v1/failures and /metrics");
+            info!(
+                suppressed = self.unsaid,
+                "failure lines left out of the log; all are in /api/v1/failures and /metrics"
+            );
             self.unsaid = 0;
             self.said = now;
         }

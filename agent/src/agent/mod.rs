@@ -92,7 +92,8 @@ pub fn now() -> Mono {
 pub async fn run(settings: Settings) -> Result<(), Failed> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let client = cluster::connect(settings.kubeconfig.as_deref()).await.map_err(Failed::unavailable)?;
+    let client =
+        cluster::connect(settings.kubeconfig.as_deref()).await.map_err(Failed::unavailable)?;
     let operations = bind(settings.listen, "--listen").await?;
     let api = match settings.api_listen {
         ApiListen::Off => None,
@@ -125,7 +126,14 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
     let mut tasks: JoinSet<(&'static str, anyhow::Result<()>)> = JoinSet::new();
     let token = shutdown.clone();
     tasks.spawn(async move {
-        let task = probe_task::run(probe, settings.probe, settings.attempt_deadline_ns, sightings_out, orders, token);
+        let task = probe_task::run(
+            probe,
+            settings.probe,
+            settings.attempt_deadline_ns,
+            sightings_out,
+            orders,
+            token,
+        );
         ("probe", task.await)
     });
     let engine = engine_task::EngineTask::new(config, recorder, stats.clone(), kernel, requests);
@@ -155,9 +163,12 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
             info!("stopping");
             None
         }
-        Some(Ok((name, result))) => {
-            Some(result.err().unwrap_or_else(|| anyhow!("it ended")).context(format!("the {name} task stopped")))
-        }
+        Some(Ok((name, result))) => Some(
+            result
+                .err()
+                .unwrap_or_else(|| anyhow!("it ended"))
+                .context(format!("the {name} task stopped")),
+        ),
         Some(Err(error)) => Some(anyhow!(error).context("a task panicked")),
     };
     shutdown.cancel();
@@ -192,5 +203,7 @@ fn own_address() -> Result<IpAddr, Failed> {
         socket.connect("192.0.2.1:9")?;
         Ok(socket.local_addr()?.ip())
     };
-    find().context("cannot find the node's internal address: give it with --node-ip or --api-listen").map_err(Failed::unavailable)
+    find()
+        .context("cannot find the node's internal address: give it with --node-ip or --api-listen")
+        .map_err(Failed::unavailable)
 }

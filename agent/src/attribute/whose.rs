@@ -61,7 +61,11 @@ pub(super) fn whose<'a>(
 }
 
 /// No backend was chosen: it is about the Service's endpoint that left last, and so emptied it.
-pub(super) fn emptied<'a>(failed: &Failed, service: &'a Name, endpoints: &'a Endpoints) -> Whose<'a> {
+pub(super) fn emptied<'a>(
+    failed: &Failed,
+    service: &'a Name,
+    endpoints: &'a Endpoints,
+) -> Whose<'a> {
     let left = endpoints
         .of_service(service)
         .filter(|life| life.left_after.is_some_and(|left| left <= failed.ended));

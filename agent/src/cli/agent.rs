@@ -89,7 +89,9 @@ impl FromStr for ApiListen {
         if text == "off" {
             return Ok(Self::Off);
         }
-        text.parse().map(Self::At).map_err(|_| "neither `off` nor an address with a port, as 10.0.0.1:9466".to_owned())
+        text.parse()
+            .map(Self::At)
+            .map_err(|_| "neither `off` nor an address with a port, as 10.0.0.1:9466".to_owned())
     }
 }
 
@@ -97,7 +99,9 @@ impl FromStr for ApiListen {
 pub fn run(args: Args) -> Result<(), Failed> {
     log_to_stderr(args.log_format);
     if args.node_name.is_empty() {
-        return Err(Failed::usage(anyhow!("--node-name is empty: in a pod set NODE_NAME from spec.nodeName")));
+        return Err(Failed::usage(anyhow!(
+            "--node-name is empty: in a pod set NODE_NAME from spec.nodeName"
+        )));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -125,12 +129,17 @@ pub fn run(args: Args) -> Result<(), Failed> {
 }
 
 fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("ROLLRACE_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let filter = EnvFilter::try_from_env("ROLLRACE_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false);
     match format {
         LogFormat::Json => log.json().flatten_event(true).init(),
         LogFormat::Text => {
-            let colour = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+            let colour = std::io::IsTerminal::is_terminal(&std::io::stderr())
+                && std::env::var_os("NO_COLOR").is_none();
             log.with_ansi(colour).init();
         }
     }

@@ -3,11 +3,7 @@
 mod agent;
 mod replay;
 
-use std::{
-    ffi::OsString,
-    fmt,
-    process::ExitCode,
-};
+use std::{ffi::OsString, fmt, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 

@@ -13,7 +13,9 @@ use crate::{
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  rollrace agent --record n1.jsonl …\n  rollrace replay n1.jsonl | jq .failure")]
+#[command(
+    after_help = "Examples:\n  rollrace agent --record n1.jsonl …\n  rollrace replay n1.jsonl | jq .failure"
+)]
 pub struct Args {
     /// The recording
     file: PathBuf,
@@ -50,7 +52,10 @@ pub fn run(args: &Args) -> Result<(), Failed> {
         print(&Line::Rollout(report)).context("cannot write the output")?;
     }
     if let Some(line) = recording.cut_off_at {
-        eprintln!("rollrace: {} is cut off at line {line}: what came before was used", args.file.display());
+        eprintln!(
+            "rollrace: {} is cut off at line {line}: what came before was used",
+            args.file.display()
+        );
         print(&Line::CutOff { line }).context("cannot write the output")?;
     }
     Ok(())

@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Clock, Mono, NodeFacts, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, Sighting, SliceFacts,
-    WorkloadFacts, WorkloadKey,
+    Clock, Mono, NodeFacts, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, Sighting,
+    SliceFacts, WorkloadFacts, WorkloadKey,
 };
 
 /// One input with the time at which the agent received it.

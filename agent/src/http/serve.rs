@@ -35,8 +35,14 @@ pub fn operations(engine: Engine) -> Router {
 pub fn api(engine: Engine) -> Router {
     Router::new()
         .route("/api/v1/status", get(|State(engine): State<Engine>| json(engine, Query::Status)))
-        .route("/api/v1/rollouts", get(|State(engine): State<Engine>| json(engine, Query::Rollouts)))
-        .route("/api/v1/failures", get(|State(engine): State<Engine>| json(engine, Query::Failures)))
+        .route(
+            "/api/v1/rollouts",
+            get(|State(engine): State<Engine>| json(engine, Query::Rollouts)),
+        )
+        .route(
+            "/api/v1/failures",
+            get(|State(engine): State<Engine>| json(engine, Query::Failures)),
+        )
         .with_state(engine)
 }
 
@@ -44,7 +50,11 @@ pub fn api(engine: Engine) -> Router {
 ///
 /// # Errors
 /// If the server fails.
-pub async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
     axum::serve(listener, router)
         .with_graceful_shutdown(async move { shutdown.cancelled().await })
@@ -52,7 +62,10 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Cancellation
         .with_context(|| format!("serving HTTP on {address} failed"))
 }
 
-async fn ask<T>(engine: &Engine, query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query) -> Answer<T> {
+async fn ask<T>(
+    engine: &Engine,
+    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query,
+) -> Answer<T> {
     let (reply, answer) = oneshot::channel();
     engine.send(query(reply)).await.map_err(|_| "the agent is shutting down".to_owned())?;
     answer.await.map_err(|_| "the agent is shutting down".to_owned())?
@@ -60,7 +73,8 @@ async fn ask<T>(engine: &Engine, query: impl FnOnce(oneshot::Sender<Answer<T>>) 
 
 async fn metrics(State(engine): State<Engine>) -> Response {
     match ask(&engine, Query::Metrics).await {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+            .into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }
@@ -69,7 +83,8 @@ async fn ready(State(engine): State<Engine>) -> Response {
     match ask(&engine, Query::Status).await {
         Ok(status) if status.ready => "ok\n".into_response(),
         Ok(status) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", status.not_ready.join("\n"))).into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", status.not_ready.join("\n")))
+                .into_response()
         }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }

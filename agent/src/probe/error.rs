@@ -35,7 +35,9 @@ pub enum ProbeError {
         member: String,
     },
     /// Fields lie too far apart for one read.
-    #[error("the fields of {container} lie {span} bytes apart in this kernel, more than the {limit} read at once")]
+    #[error(
+        "the fields of {container} lie {span} bytes apart in this kernel, more than the {limit} read at once"
+    )]
     TooFarApart {
         /// Struct.
         container: &'static str,

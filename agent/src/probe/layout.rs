@@ -69,7 +69,8 @@ impl Layout {
 
     fn from_btf(base: &Btf, conntrack: Option<&Btf>) -> Result<Self, ProbeError> {
         let nf = conntrack.unwrap_or(base);
-        let mut layout = Self { conntrack: struct_named(nf, "nf_conn").is_some(), ..Self::default() };
+        let mut layout =
+            Self { conntrack: struct_named(nf, "nf_conn").is_some(), ..Self::default() };
         for field in FIELDS {
             if field.conntrack && !layout.conntrack {
                 continue;
@@ -81,7 +82,8 @@ impl Layout {
         layout.window("sk_buff", SKB_WINDOW_FIELDS, "SKB_BASE", SKB_WINDOW)?;
         if layout.conntrack {
             layout.window("nf_conn", CT_WINDOW_FIELDS, "CT_BASE", CT_WINDOW)?;
-            let stride = struct_named(nf, "nf_conntrack_tuple_hash").map_or(0, |found| found.size());
+            let stride =
+                struct_named(nf, "nf_conntrack_tuple_hash").map_or(0, |found| found.size());
             layout.globals.insert("CT_STRIDE".to_owned(), u32::try_from(stride).unwrap_or(0));
         }
         layout.globals.insert("HAS_CONNTRACK".to_owned(), u32::from(layout.conntrack));
@@ -89,7 +91,8 @@ impl Layout {
         let number = |name: &str| {
             layout.drop_reasons.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
         };
-        let no_socket = number("NO_SOCKET").ok_or_else(|| missing("skb_drop_reason", "NO_SOCKET"))?;
+        let no_socket =
+            number("NO_SOCKET").ok_or_else(|| missing("skb_drop_reason", "NO_SOCKET"))?;
         // Before 6.4 the only number below the reasons is SKB_NOT_DROPPED_YET.
         let consumed = number("CONSUMED").unwrap_or(0);
         layout.globals.insert("REASON_NO_SOCKET".to_owned(), no_socket);
@@ -148,7 +151,8 @@ fn offset_of(btf: &Btf, container: &str, path: &str) -> Result<u32, ProbeError> 
     let mut offset = 0;
     let mut parts = path.split('.').peekable();
     while let Some(part) = parts.next() {
-        let (bits, member_type) = member(btf, &current, part).ok_or_else(|| missing(container, path))?;
+        let (bits, member_type) =
+            member(btf, &current, part).ok_or_else(|| missing(container, path))?;
         offset += bits / 8;
         if parts.peek().is_some() {
             current = as_struct(btf, member_type).ok_or_else(|| missing(container, path))?;
@@ -195,7 +199,8 @@ fn drop_reasons(btf: &Btf) -> BTreeMap<u32, String> {
         if let Type::Enum(found) = found {
             for member in &found.members {
                 let name = btf.resolve_name(member).unwrap_or_default();
-                let short = name.strip_prefix("SKB_DROP_REASON_").or_else(|| name.strip_prefix("SKB_"));
+                let short =
+                    name.strip_prefix("SKB_DROP_REASON_").or_else(|| name.strip_prefix("SKB_"));
                 reasons.insert(member.val(), short.unwrap_or(&name).to_owned());
             }
         }

@@ -76,7 +76,11 @@ impl Probe {
     ///
     /// # Errors
     /// What is missing, by name, with the remedy.
-    pub fn with_object(layout: Layout, options: Options, object: &[u8]) -> Result<Self, ProbeError> {
+    pub fn with_object(
+        layout: Layout,
+        options: Options,
+        object: &[u8],
+    ) -> Result<Self, ProbeError> {
         if !layout.conntrack {
             warn!("conntrack is not there yet: Service addresses are told apart once it is loaded");
         }
@@ -88,7 +92,8 @@ impl Probe {
         loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
         loader.map_max_entries("ATTEMPTS", options.attempts);
         loader.map_max_entries("EVENTS", options.ring_bytes);
-        let mut ebpf = loader.load(object).map_err(|error| refused("load the eBPF object", error))?;
+        let mut ebpf =
+            loader.load(object).map_err(|error| refused("load the eBPF object", error))?;
         for name in HOOKS {
             let program = program(&mut ebpf, name)?;
             program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;
@@ -106,7 +111,8 @@ impl Probe {
         let ring = ebpf.take_map("EVENTS").ok_or_else(|| no_map("EVENTS"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| load_error("open EVENTS", error))?;
         // SAFETY: the ring buffer owns its descriptor, and keeps it open for as long as it lives.
-        let events = unsafe { AsyncFd::register(ring) }.map_err(|error| load_error("poll EVENTS", error))?;
+        let events =
+            unsafe { AsyncFd::register(ring) }.map_err(|error| load_error("poll EVENTS", error))?;
         Ok(Self { ebpf, events, layout, undecodable: 0, maps })
     }
 
@@ -193,10 +199,13 @@ fn syn_sent_timeout() -> u64 {
     seconds.unwrap_or(120) * 1_000_000_000
 }
 
-pub(super) fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut RawTracePoint, ProbeError> {
-    let program = ebpf
-        .program_mut(name)
-        .ok_or_else(|| load_error("find a program", anyhow::anyhow!("the object has no program {name}")))?;
+pub(super) fn program<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &str,
+) -> Result<&'a mut RawTracePoint, ProbeError> {
+    let program = ebpf.program_mut(name).ok_or_else(|| {
+        load_error("find a program", anyhow::anyhow!("the object has no program {name}"))
+    })?;
     program.try_into().map_err(|error: ProgramError| load_error("use a program", error))
 }
 
@@ -256,4 +265,3 @@ fn os_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
 }
 
 const _: () = assert!(abi::VERSION == 1);
-

@@ -34,7 +34,14 @@ macro_rules! pod {
     };
 }
 
-pod!(PodTuple(Tuple), PodAttempt(Attempt), PodSocket(Socket), PodAddress(Address), PodFresh(Fresh), PodCounters(Counters));
+pod!(
+    PodTuple(Tuple),
+    PodAttempt(Attempt),
+    PodSocket(Socket),
+    PodAddress(Address),
+    PodFresh(Fresh),
+    PodCounters(Counters)
+);
 
 /// Handles of the maps.
 pub struct Maps {
@@ -119,9 +126,15 @@ impl Maps {
                 Watch::Service(address) => {
                     self.endpoints.insert(PodSocket(to_socket(*address)), watched::SERVICE, 0)
                 }
-                Watch::Forget(address) => gone(self.endpoints.remove(&PodSocket(to_socket(*address)))),
-                Watch::Local(address) => self.local_pods.insert(PodAddress(to_address(*address)), 1, 0),
-                Watch::NotLocal(address) => gone(self.local_pods.remove(&PodAddress(to_address(*address)))),
+                Watch::Forget(address) => {
+                    gone(self.endpoints.remove(&PodSocket(to_socket(*address))))
+                }
+                Watch::Local(address) => {
+                    self.local_pods.insert(PodAddress(to_address(*address)), 1, 0)
+                }
+                Watch::NotLocal(address) => {
+                    gone(self.local_pods.remove(&PodAddress(to_address(*address))))
+                }
             };
             if done.is_err() {
                 self.watch_full += 1;
@@ -165,7 +178,8 @@ impl Maps {
         }
         for entry in &self.counters {
             let Ok((PodSocket(original), values)) = entry else { continue };
-            let sum = |of: fn(&Counters) -> u64| values.iter().map(|value| of(&value.0)).sum::<u64>();
+            let sum =
+                |of: fn(&Counters) -> u64| values.iter().map(|value| of(&value.0)).sum::<u64>();
             let counts = AttemptCounts {
                 original: socket(original.address, original.port),
                 attempts: sum(|value| value.attempts),
@@ -197,7 +211,8 @@ impl Maps {
                 Some(FreshSyns {
                     endpoint: *endpoint,
                     last: Mono(fresh.last_ns),
-                    first_answer: (fresh.first_answer_ns != 0).then_some(Mono(fresh.first_answer_ns)),
+                    first_answer: (fresh.first_answer_ns != 0)
+                        .then_some(Mono(fresh.first_answer_ns)),
                     by_second,
                 })
             })
