@@ -206,8 +206,6 @@ pub struct Event {
     pub code: u32,
     /// 4 or 6.
     pub family: u32,
-    /// Zero.
-    pub pad: u32,
 }
 
 /// State of an `ENDPOINTS` entry. Any of them makes a SYN to it tracked.
@@ -250,5 +248,5 @@ const _: () = {
     assert!(size_of::<Answered>() == 16);
     assert!(size_of::<Fresh>() == 144);
     assert!(size_of::<Counters>() == 24);
-    assert!(size_of::<Event>() == 120 && align_of::<Event>() == 8);
+    assert!(size_of::<Event>() == 112 && align_of::<Event>() == 8);
 };

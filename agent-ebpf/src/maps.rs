@@ -123,7 +123,6 @@ pub fn submit(head: &Head, tuple: &Tuple, attempt: &Attempt) {
         (*event).kind = head.kind;
         (*event).code = head.code;
         (*event).family = head.family;
-        (*event).pad = 0;
     }
     entry.submit(0);
     count(Stat::Submitted);

@@ -164,7 +164,7 @@ mod tests {
         out.extend(event.tuple.dst.octets());
         out.extend(event.tuple.sport.to_ne_bytes());
         out.extend(event.tuple.dport.to_ne_bytes());
-        for word in [event.kind, event.code, event.family, event.pad] {
+        for word in [event.kind, event.code, event.family] {
             out.extend(word.to_ne_bytes());
         }
         out

@@ -73,7 +73,7 @@ impl Handle {
         self.server.usage.all()
     }
 
-    /// A copy of the state, for [`Options::state`] of a successor.
+    /// A copy of the state, for `Options::state` of a successor.
     pub fn snapshot(&self) -> Snapshot {
         self.server.lock().snapshot()
     }
