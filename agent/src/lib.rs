@@ -15,6 +15,7 @@ pub mod agent;
 pub mod attempts;
 pub mod attribute;
 pub mod cli;
+mod closed;
 pub mod cluster;
 pub mod endpoints;
 pub mod engine;

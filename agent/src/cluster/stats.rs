@@ -11,31 +11,9 @@ use std::{
 use serde::Serialize;
 
 use super::object::Complaint;
+use crate::closed::names;
 
-/// Names a closed set of things once, for labels and the log.
-macro_rules! labels {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-        pub enum $name {
-            $($(#[$vmeta])* #[serde(rename = $text)] $variant),+
-        }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The label.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text),+
-                }
-            }
-        }
-    };
-}
-
-labels! {
+names! {
     /// A watch, or a group of alike watches.
     WatchName {
         /// All `EndpointSlice`s.
@@ -55,7 +33,7 @@ labels! {
     }
 }
 
-labels! {
+names! {
     /// Why a watch had to be begun again.
     Restart {
         /// The version it would have gone on from is too old: everything was listed anew.

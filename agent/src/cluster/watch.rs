@@ -111,14 +111,14 @@ impl Base {
         let resource = resource_of::<EndpointSlice>();
         let mut source = self.source::<SliceFacts>(WatchName::EndpointSlices, &resource);
         source.labels = Some(OUR_PROXY.into());
-        source.run(Slices { base: self, listed: Vec::new() }).await
+        source.run(All { base: self, listed: Vec::new() }).await
     }
 
     pub(super) async fn services(self) -> Stopped {
         let resource = resource_of::<Service>();
         let mut source = self.source::<ServiceFacts>(WatchName::Services, &resource);
         source.labels = Some(OUR_PROXY.into());
-        source.run(Services { base: self, listed: Vec::new() }).await
+        source.run(All { base: self, listed: Vec::new() }).await
     }
 
     pub(super) async fn pods(self, node: &str) -> Stopped {
@@ -128,77 +128,77 @@ impl Base {
     }
 }
 
-struct Slices {
-    base: Base,
-    listed: Vec<(Arc<str>, Arc<str>)>,
+/// A kind of object of which every one is watched: what becomes of it as a change.
+trait Everywhere: Facts {
+    const WATCH: WatchName;
+    fn exists(facts: Arc<Self>) -> ClusterChange;
+    fn gone(namespace: Arc<str>, name: Arc<str>) -> ClusterChange;
+    fn listed(names: Vec<(Arc<str>, Arc<str>)>) -> ClusterChange;
 }
 
-impl Sink<SliceFacts> for Slices {
-    async fn take(&mut self, event: Event<SliceFacts>) -> Result<(), Stopped> {
-        let changes = &self.base.changes;
-        match event {
-            Event::ListBegins => self.listed.clear(),
-            Event::Listed(object) => {
-                self.listed.push((object.identity.namespace, object.identity.name));
-                if let Some(facts) = object.facts {
-                    changes.send(ClusterChange::Slice(facts)).await?;
-                }
-            }
-            Event::ListEnds => {
-                let listed = std::mem::take(&mut self.listed);
-                changes.send(ClusterChange::SlicesListed(listed)).await?;
-            }
-            Event::Changed(object) => {
-                if let Some(facts) = object.facts {
-                    changes.send(ClusterChange::Slice(facts)).await?;
-                }
-            }
-            Event::Gone(object) => {
-                let (namespace, name) = (object.identity.namespace, object.identity.name);
-                self.listed.retain(|key| (&key.0, &key.1) != (&namespace, &name));
-                changes.send(ClusterChange::SliceGone { namespace, name }).await?;
-            }
-            Event::State(state) => {
-                self.base.latch.enter(WatchName::EndpointSlices, state, changes).await?;
-            }
-        }
-        Ok(())
+impl Everywhere for SliceFacts {
+    const WATCH: WatchName = WatchName::EndpointSlices;
+
+    fn exists(facts: Arc<Self>) -> ClusterChange {
+        ClusterChange::Slice(facts)
+    }
+
+    fn gone(namespace: Arc<str>, name: Arc<str>) -> ClusterChange {
+        ClusterChange::SliceGone { namespace, name }
+    }
+
+    fn listed(names: Vec<(Arc<str>, Arc<str>)>) -> ClusterChange {
+        ClusterChange::SlicesListed(names)
     }
 }
 
-struct Services {
+impl Everywhere for ServiceFacts {
+    const WATCH: WatchName = WatchName::Services;
+
+    fn exists(facts: Arc<Self>) -> ClusterChange {
+        ClusterChange::Service(facts)
+    }
+
+    fn gone(namespace: Arc<str>, name: Arc<str>) -> ClusterChange {
+        ClusterChange::ServiceGone { namespace, name }
+    }
+
+    fn listed(names: Vec<(Arc<str>, Arc<str>)>) -> ClusterChange {
+        ClusterChange::ServicesListed(names)
+    }
+}
+
+/// Every object of a kind, in all namespaces.
+struct All {
     base: Base,
     listed: Vec<(Arc<str>, Arc<str>)>,
 }
 
-impl Sink<ServiceFacts> for Services {
-    async fn take(&mut self, event: Event<ServiceFacts>) -> Result<(), Stopped> {
+impl<F: Everywhere> Sink<F> for All {
+    async fn take(&mut self, event: Event<F>) -> Result<(), Stopped> {
         let changes = &self.base.changes;
         match event {
             Event::ListBegins => self.listed.clear(),
             Event::Listed(object) => {
                 self.listed.push((object.identity.namespace, object.identity.name));
                 if let Some(facts) = object.facts {
-                    changes.send(ClusterChange::Service(facts)).await?;
+                    changes.send(F::exists(facts)).await?;
                 }
             }
             Event::ListEnds => {
-                let listed = std::mem::take(&mut self.listed);
-                changes.send(ClusterChange::ServicesListed(listed)).await?;
+                changes.send(F::listed(std::mem::take(&mut self.listed))).await?;
             }
             Event::Changed(object) => {
                 if let Some(facts) = object.facts {
-                    changes.send(ClusterChange::Service(facts)).await?;
+                    changes.send(F::exists(facts)).await?;
                 }
             }
             Event::Gone(object) => {
                 let (namespace, name) = (object.identity.namespace, object.identity.name);
                 self.listed.retain(|key| (&key.0, &key.1) != (&namespace, &name));
-                changes.send(ClusterChange::ServiceGone { namespace, name }).await?;
+                changes.send(F::gone(namespace, name)).await?;
             }
-            Event::State(state) => {
-                self.base.latch.enter(WatchName::Services, state, changes).await?;
-            }
+            Event::State(state) => self.base.latch.enter(F::WATCH, state, changes).await?,
         }
         Ok(())
     }

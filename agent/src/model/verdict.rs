@@ -1,38 +1,11 @@
 //! What became of an attempt, and who is to blame.
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Mono, RolloutId, WorkloadKey};
-
-macro_rules! names {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum $name {
-            $($(#[$vmeta])* #[serde(rename = $text)] $variant),+
-        }
-
-        impl $name {
-            /// All of them, in the order of their definition.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The one name it has in metrics, API, CLI and page.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text),+
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
-            }
-        }
-    };
-}
+use crate::closed::names;
 
 names! {
     /// How a connection failed: the closed set of classes.

@@ -80,9 +80,8 @@ fn table(rows: &[(Setup, bool, Summary)]) -> Table {
             "clients saw fail",
             "agents reported",
             "attributed to",
-            "convergence measured / true (max)",
-            "on /metrics after (max), besides waiting for evidence",
-            "not compared",
+            "convergence: measured",
+            "true",
         ]);
     for (setup, _, summary) in rows {
         let figure = |value: Option<f64>| {
@@ -94,16 +93,8 @@ fn table(rows: &[(Setup, bool, Summary)]) -> Table {
             counts_text(&summary.truth),
             counts_text(&summary.agent),
             if summary.agent.is_empty() { "-".to_owned() } else { rollout(summary) },
-            format!(
-                "{} / {}",
-                figure(summary.convergence_ms.max),
-                figure(summary.true_convergence_ms.max)
-            ),
-            match summary.evidence_wait_ms.max {
-                Some(wait) => format!("{} + {wait:.0} ms", figure(summary.on_time_ms.max)),
-                None => "-".to_owned(),
-            },
-            not_compared_text(&summary.not_compared),
+            figure(summary.convergence_ms.max),
+            figure(summary.true_convergence_ms.max),
         ]);
     }
     table
@@ -139,11 +130,18 @@ fn verdict(setup: Setup, agrees: bool, summary: &Summary) -> String {
             .concat()
             .join("\n  ");
     }
+    let apart = not_compared_text(&summary.not_compared);
     match failed {
-        0 => format!("{name}: the rollout broke no new connection, and the agents reported none"),
+        0 => format!(
+            "{name}: the rollout broke no new connection, and the agents reported none\n  not compared yet: {apart}"
+        ),
         _ => format!(
-            "{name}: the rollout broke {failed} new connections; the agents reported exactly these, and blamed {} for each",
-            rollout(summary)
+            "{name}: the rollout broke {failed} new connections; the agents reported exactly these, and blamed {} for each\n  \
+             on /metrics at most {:.0} ms after the client's error, besides {:.0} ms of waiting for evidence\n  \
+             not compared yet: {apart}",
+            rollout(summary),
+            summary.on_time_ms.max.unwrap_or_default(),
+            summary.evidence_wait_ms.max.unwrap_or_default(),
         ),
     }
 }
