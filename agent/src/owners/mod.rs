@@ -265,11 +265,8 @@ impl Owners {
                 None => return Remover::Unclear,
             },
         };
-        let Some((deleted, wanted)) =
-            pod.deletion_version.and_then(|version| Some((version, wanted.at(version)?)))
-        else {
-            return Remover::Unclear;
-        };
+        let Some(deleted) = pod.deletion_version else { return Remover::Unclear };
+        let (seen_before, seen_after) = wanted.around(deleted);
         let siblings =
             || self.pods.of_owner(&owner.uid).filter(|other| other.facts.uid != pod.facts.uid);
         let before = siblings()
@@ -281,8 +278,12 @@ impl Owners {
             .filter(|other| {
                 other.first_version.is_some_and(|first| first <= deleted) || existed(other)
             });
-        if 1 + count(before) > wanted {
-            return Remover::Owner;
+        let were = 1 + count(before);
+        match (seen_before.map(|wanted| were > wanted), seen_after.map(|wanted| were > wanted)) {
+            (Some(true), Some(true) | None) | (None, Some(true)) => return Remover::Owner,
+            (Some(false), Some(false)) => {}
+            // It changed around the deletion, or may have: either fits.
+            _ => return Remover::Unclear,
         }
         // Fewer than there were, or fewer than are known?
         let living = siblings().filter(|other| !other.is_leaving() && !other.facts.finished);

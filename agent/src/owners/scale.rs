@@ -29,10 +29,12 @@ impl Wanted {
         }
     }
 
-    /// The count in force at a version, else the first one known after it.
-    pub(super) fn at(&self, version: u64) -> Option<i32> {
+    /// The counts seen last before a version and first after it. Where they differ, either may have
+    /// been in force: a list shows the present only, and hides when a count fell.
+    pub(super) fn around(&self, version: u64) -> (Option<i32>, Option<i32>) {
         let before = self.by_version.range(..=version).next_back();
-        before.or_else(|| self.by_version.first_key_value()).map(|(_, wanted)| *wanted)
+        let after = self.by_version.range(version..).next();
+        (before.map(|(_, wanted)| *wanted), after.map(|(_, wanted)| *wanted))
     }
 }
 

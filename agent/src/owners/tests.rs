@@ -96,8 +96,18 @@ fn an_owner_that_wanted_fewer_than_there_were_removed_the_pod() {
 fn an_owner_that_wanted_as_many_did_not_though_it_wants_fewer_later() {
     let mut owners = three();
     tell(&mut owners, deleted("a", 20, 0));
-    owners.replica_set(set(21, 2, 2));
+    owners.replica_set(set(21, 3, 2));
+    owners.replica_set(set(22, 2, 2));
     assert_eq!(owners.remover("a", nobody), Remover::Other);
+}
+
+#[test]
+fn a_count_that_fell_unseen_around_the_deletion_accuses_nobody() {
+    // A watch that is late and a list that is not: the set is seen at versions 10 and 21 only.
+    let mut owners = three();
+    tell(&mut owners, deleted("a", 20, 0));
+    owners.replica_set(set(21, 2, 3));
+    assert_eq!(owners.remover("a", nobody), Remover::Unclear);
 }
 
 #[test]
