@@ -79,7 +79,8 @@ fn missing() -> Vec<&'static str> {
             packages.push(package);
         }
     }
-    if find("cc").is_none() {
+    // A compiler for crates that build C, and the C++ library that bpf-linker links.
+    if find("cc").is_none() || find("c++").is_none() {
         packages.push("build-essential");
     }
     let core = Path::new("/usr/lib/rustlib/bpfel-unknown-none").exists();
@@ -137,14 +138,7 @@ fn install(packages: &[&str], yes: bool) -> anyhow::Result<()> {
     shell::run(as_root("apt-get").args(["update", "-q"]))?;
     shell::run(
         as_root("env")
-            .args([
-                "DEBIAN_FRONTEND=noninteractive",
-                "apt-get",
-                "install",
-                "-y",
-                "-q",
-                "--no-install-recommends",
-            ])
+            .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q"])
             .args(packages),
     )
 }
