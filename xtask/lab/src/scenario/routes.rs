@@ -15,8 +15,10 @@ use tokio::process::Child;
 
 use crate::run::cluster::ClusterNode;
 
-/// The client's and conntrack's readings of the clock are taken at different places.
-const APART_NS: i64 = 2_000_000;
+/// The client's and the listener's readings of the clock are taken at different places.
+const BEFORE_NS: i64 = 2_000_000;
+/// The listener dates an event when it reads it, which a busy machine delays.
+const LATE_NS: i64 = 300_000_000;
 
 /// A running listener of one node.
 pub struct RouteListener {
@@ -96,9 +98,8 @@ impl Routes {
     ) -> Option<SocketAddr> {
         let known = self.by_client.get(&(node.to_owned(), client))?;
         let mut known = known.iter().filter(|(_, to, _)| *to == dialled);
-        let begun = start.saturating_sub(APART_NS);
-        let own =
-            known.clone().find(|(at, ..)| (begun..=end.saturating_add(APART_NS)).contains(at));
+        let begun = start.saturating_sub(BEFORE_NS);
+        let own = known.clone().find(|(at, ..)| (begun..=end.saturating_add(LATE_NS)).contains(at));
         own.or_else(|| known.rfind(|(at, ..)| *at < begun)).map(|(_, _, backend)| *backend)
     }
 }
@@ -153,6 +154,16 @@ mod tests {
         let late = (9_000_000_100, 9_001_000_000);
         assert_eq!(routes.backend("n1", client, service, late), Some(address("10.244.2.8:8080")));
         assert_eq!(routes.backend("n2", client, service, late), None);
+    }
+
+    #[test]
+    fn an_event_that_was_read_late_still_belongs_to_its_connection() {
+        let mut routes = Routes::default();
+        let (client, service) = (address("10.244.1.5:42526"), address("10.96.0.80:80"));
+        routes.add("n1", client, 10_005_000_000, service, address("10.244.2.7:8080"));
+        let times = (10_000_000_000, 10_000_300_000);
+        let backend = routes.backend("n1", client, service, times);
+        assert_eq!(backend, Some(address("10.244.2.7:8080")));
     }
 
     #[test]
