@@ -1,5 +1,5 @@
 //! The matrix: every cell of setup × mode × agent watch delay × proxy watch delay, and every
-//! attribution scenario, several labs at a time.
+//! attribution scenario and fault, several labs at a time.
 //!
 //! # Layout
 //! - `args`: the command line
