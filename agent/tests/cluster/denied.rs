@@ -111,7 +111,7 @@ async fn exercise(agent: &mut Agent) -> Vec<ClusterChange> {
         agent.ask(follow(kind, name, "apps/v1")).await;
     }
     agent.ask(follow("Rollout", "canary", "argoproj.io/v1alpha1")).await;
-    let pods = ["api-6c-24567", "log-24567", "db-0", "canary-1-bcdfg"];
+    let pods = ["api-6c-bcdfg", "log-bcdfg", "db-0", "canary-1-bcdfg"];
     for pod in pods {
         agent.ask(resolve(pod)).await;
     }
@@ -183,8 +183,8 @@ async fn one_is_denied(resource: String, verb_denied: String) {
         assert_eq!(owners["canary-1-bcdfg"], Some("canary-1"), "{what}: the pod says it itself");
     }
     if !lists("replicasets") && !lists("daemonsets") {
-        assert_eq!(owners["api-6c-24567"], Some("api-6c"), "{what}");
-        assert_eq!(owners["log-24567"], Some("log"), "{what}");
+        assert_eq!(owners["api-6c-bcdfg"], Some("api-6c"), "{what}");
+        assert_eq!(owners["log-bcdfg"], Some("log"), "{what}");
         if !lists("statefulsets") {
             assert_eq!(owners["db-0"], Some("db"), "{what}");
         }

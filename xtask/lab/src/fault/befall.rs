@@ -30,6 +30,9 @@ const CLOSINGS: [Duration; 3] =
 /// An agent is ready again within this time of the fault's end: its watches back off up to 30 s,
 /// and a connection that is being tried meanwhile may take its 10 s.
 pub const READY_AGAIN: Duration = Duration::from_secs(60);
+/// After that, until the agents have looked at everything once more: they ask the kernel for its
+/// counts twice a second.
+const LOOKED_OVER: Duration = Duration::from_secs(2);
 /// Between two looks at whether it is.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -114,6 +117,7 @@ impl Plan {
             said.status[2] = status(agent).await?;
             said.readiness = watch.stop().await?;
         }
+        sleep(LOOKED_OVER).await;
         let observed = Observed { fault: self.fault.name(), began, ended, agents: said };
         let path = out.join("fault.json");
         let text = serde_json::to_string_pretty(&observed).context("encode what was observed")?;
