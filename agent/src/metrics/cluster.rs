@@ -84,3 +84,48 @@ impl ClusterMetrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::{Denied, WatchName, WatchSnapshot},
+        engine::{Config, State},
+        metrics::Metrics,
+    };
+
+    #[test]
+    fn what_is_skipped_stale_denied_and_not_followed_is_on_metrics() {
+        let mut cluster = ClusterSnapshot { follow_refused: 3, ..ClusterSnapshot::default() };
+        cluster.skipped.insert("Pod", 2);
+        let slices = WatchSnapshot { stale: 4, ..WatchSnapshot::default() };
+        cluster.watches.insert(WatchName::EndpointSlices, slices);
+        cluster.denied.push(Denied {
+            verb: "get",
+            resource: "nodes".into(),
+            error: "cannot get nodes: 403".into(),
+            costs: "failures of a lost node stay unknown",
+        });
+        let mut metrics = Metrics::new();
+        let mut state = State::new(Config::new("n1"));
+        let mut lines = || {
+            metrics.observe(&mut state, &[], &cluster);
+            let text = String::from_utf8(metrics.encode().expect("text")).expect("UTF-8");
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        lines();
+        let text = lines();
+        for line in [
+            "rollrace_objects_skipped_total{kind=\"Pod\"} 2",
+            "rollrace_watch_stale_events_total{resource=\"endpointslices\"} 4",
+            "rollrace_api_denied{resource=\"nodes\",verb=\"get\"} 1",
+            "rollrace_workloads_not_followed_total 3",
+        ] {
+            assert!(text.iter().any(|found| found == line), "no {line}");
+        }
+        cluster.denied.clear();
+        metrics.observe(&mut state, &[], &cluster);
+        let text = String::from_utf8(metrics.encode().expect("text")).expect("UTF-8");
+        assert!(!text.contains("rollrace_api_denied{"), "granted again");
+    }
+}
