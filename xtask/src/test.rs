@@ -41,7 +41,7 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 9] = [
+const CELLS: [(&str, &str); 11] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
@@ -50,6 +50,8 @@ const CELLS: [(&str, &str); 9] = [
     ("agent-late", "run --setup readiness --mode fresh --seconds 30 --agent-watch-delay 3000"),
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
     ("new-side", "scenario new-side"),
+    ("api-gone", "fault api-gone --lasts 15"),
+    ("api-older", "fault api-older"),
     ("rest", "rest --seconds 10"),
 ];
 
