@@ -1,17 +1,21 @@
 //! Loading and attaching.
 
-use std::{fs, io};
+use std::{borrow::Cow, fs, io};
 
 use aya::{
     Ebpf, EbpfLoader,
     maps::{PerCpuArray, RingBuf},
     programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
-use rollrace_ebpf::abi;
+use rollrace_ebpf::{abi, layout::RDONLY_CAST};
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, warn};
 
-use super::{ProbeError, decode, layout::Layout, maps::Maps};
+use super::{
+    ProbeError, decode,
+    layout::{Casts, Layout},
+    maps::Maps,
+};
 use crate::model::Sighting;
 
 /// The eBPF object, built by `build.rs`.
@@ -48,6 +52,9 @@ pub struct Probe {
     pub(super) ebpf: Ebpf,
     events: AsyncFd<RingBuf<aya::maps::MapData>>,
     layout: Layout,
+    /// Whether packets are read by plain loads (`bpf_rdonly_cast`, 6.2) or, at a higher cost, by a
+    /// helper.
+    pub plain_loads: bool,
     /// Records that were no event of this ABI.
     pub undecodable: u64,
     /// The maps.
@@ -87,17 +94,36 @@ impl Probe {
         let own_net = whoami(&layout)?;
         let timeout = syn_sent_timeout();
         debug!(own_net, timeout, "loading");
-        let mut loader = loader(&layout);
-        loader.override_global("OWN_NET", &own_net, true);
-        loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
-        loader.map_max_entries("ATTEMPTS", options.attempts);
-        loader.map_max_entries("EVENTS", options.ring_bytes);
-        let mut ebpf =
-            loader.load(object).map_err(|error| refused("load the eBPF object", error))?;
-        for name in HOOKS {
-            let program = program(&mut ebpf, name)?;
-            program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;
-        }
+        let load = |casts: Option<&Casts>| {
+            let mut loader = loader(&layout);
+            loader.override_global("OWN_NET", &own_net, true);
+            loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
+            loader.map_max_entries("ATTEMPTS", options.attempts);
+            loader.map_max_entries("EVENTS", options.ring_bytes);
+            let mut object = Cow::Borrowed(object);
+            if let Some(casts) = casts {
+                for (name, id) in &casts.types {
+                    loader.override_global(name, id, true);
+                }
+                call_kfunc(object.to_mut(), casts.kfunc);
+            }
+            let mut ebpf =
+                loader.load(&object).map_err(|error| refused("load the eBPF object", error))?;
+            for name in HOOKS {
+                let program = program(&mut ebpf, name)?;
+                program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;
+            }
+            Ok(ebpf)
+        };
+        let (mut ebpf, plain_loads) = match layout.casts.as_ref().map(|casts| load(Some(casts))) {
+            Some(Ok(ebpf)) => (ebpf, true),
+            // A verifier that objects to the loads still takes the helper.
+            Some(Err(error)) => {
+                warn!(%error, "packets are read by a helper instead of plain loads, at a higher cost");
+                (load(None)?, false)
+            }
+            None => (load(None)?, false),
+        };
         for name in HOOKS {
             let program = program(&mut ebpf, name)?;
             program.attach(name).map_err(|error| {
@@ -113,7 +139,7 @@ impl Probe {
         // SAFETY: the ring buffer owns its descriptor, and keeps it open for as long as it lives.
         let events =
             unsafe { AsyncFd::register(ring) }.map_err(|error| load_error("poll EVENTS", error))?;
-        Ok(Self { ebpf, events, layout, undecodable: 0, maps })
+        Ok(Self { ebpf, events, layout, plain_loads, undecodable: 0, maps })
     }
 
     /// Waits for events and takes all that are there.
@@ -153,6 +179,23 @@ impl Probe {
     /// Whether conntrack was there at the start.
     pub fn has_conntrack(&self) -> bool {
         self.layout.conntrack
+    }
+}
+
+/// Writes the kernel's number of `bpf_rdonly_cast` into every call that stands for it
+/// (`BPF_PSEUDO_KFUNC_CALL`, uapi/linux/bpf.h).
+fn call_kfunc(object: &mut [u8], kfunc: u32) {
+    const CALL: u8 = 0x85;
+    const PSEUDO_KFUNC_CALL: u8 = 2;
+    let stands_for_it = {
+        let [a, b, c, d] = RDONLY_CAST.to_le_bytes();
+        [CALL, 0, 0, 0, a, b, c, d]
+    };
+    // Sections of code are aligned to their instructions of 8 bytes.
+    let (instructions, _) = object.as_chunks_mut::<8>();
+    for instruction in instructions.iter_mut().filter(|found| **found == stands_for_it) {
+        let [a, b, c, d] = kfunc.to_le_bytes();
+        *instruction = [CALL, PSEUDO_KFUNC_CALL << 4, 0, 0, a, b, c, d];
     }
 }
 

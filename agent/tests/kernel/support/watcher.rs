@@ -39,13 +39,20 @@ impl Watcher {
     pub fn start(namespace: &Namespace, options: Options) -> Self {
         static LAYOUT: OnceLock<layout::Layout> = OnceLock::new();
         let layout = LAYOUT.get_or_init(|| {
-            layout::Layout::read(&layout::folder()).expect("resolve the kernel's struct layout")
+            let mut layout = layout::Layout::read(&layout::folder())
+                .expect("resolve the kernel's struct layout");
+            // As on kernels before 6.2.
+            if std::env::var_os("ROLLRACE_READS").is_some_and(|reads| reads == "helper") {
+                layout.casts = None;
+            }
+            layout
         });
         let runtime = Builder::new_current_thread().enable_all().build().expect("start a runtime");
         let probe = namespace.run(|| {
             let _guard = runtime.enter();
             Probe::with_layout(layout.clone(), options).expect("attach the probes (as root)")
         });
+        assert_eq!(probe.plain_loads, layout.casts.is_some(), "the verifier takes the plain loads");
         let mut watcher = Self { probe, runtime, seen: Vec::new(), counts: HashMap::new() };
         watcher.watch(&[Watch::Endpoint(fence())]);
         watcher
