@@ -234,11 +234,14 @@ pub enum Stat {
     CountersFull = 5,
     /// A guarded kernel read failed.
     ReadFailed = 6,
+    /// Runs of `inet_sock_set_state` that the kernel skipped and `inet_sock_set_state_skipped` made
+    /// up for.
+    MadeUp = 7,
 }
 
 impl Stat {
     /// Their number.
-    pub const COUNT: u32 = 7;
+    pub const COUNT: u32 = 8;
 }
 
 const _: () = {

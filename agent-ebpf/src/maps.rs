@@ -77,7 +77,24 @@ pub struct Scratch {
 }
 
 #[map]
-static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(3, 0);
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(4, 0);
+
+/// Changes of sockets' states that `inet_sock_set_state` has seen on this CPU, by the socket's
+/// address: the address, and both states. Taken by the program behind it.
+#[map]
+static SEEN: PerCpuArray<[u64; 2]> = PerCpuArray::with_max_entries(SEEN_SLOTS, 0);
+
+/// A power of two. What is between two programs of one event is few: the events that interrupt it.
+const SEEN_SLOTS: u32 = 64;
+
+/// This CPU's slot for a socket.
+#[inline(always)]
+pub fn seen(sk: u64) -> Option<&'static mut [u64; 2]> {
+    // Sockets are objects of 2 KiB and more, aligned to 64 bytes.
+    let slot = (sk >> 6 ^ sk >> 11) as u32 % SEEN_SLOTS;
+    // SAFETY: a per-CPU value; an interrupting program may write it, which both sides allow for.
+    SEEN.get_ptr_mut(slot).map(|entry| unsafe { &mut *entry })
+}
 
 /// Whose scratch it is: a softirq's program may interrupt another's, but never itself (the kernel
 /// skips such a run and counts it as `recursion_misses`).
@@ -89,6 +106,8 @@ pub enum Hook {
     Free = 1,
     /// `inet_sock_set_state`
     Socket = 2,
+    /// `inet_sock_set_state_skipped`
+    Skipped = 3,
 }
 
 /// This CPU's scratch of a program.

@@ -52,8 +52,9 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
             state.cancelled += 1;
         } else {
             state.overflowed += 1;
-            let why = "too many failures waited for a verdict at once".to_owned();
-            conclude(state, &held, Blame::unknown(why), out);
+            let mut blame = Blame::unknown(&held.failed);
+            blame.because("too many failures waited for a verdict at once".to_owned());
+            conclude(state, &held, blame, out);
         }
         return;
     }
@@ -136,7 +137,8 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
 
 /// Writes a verdict down.
 fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
-    let Failed { attempt, began, ended, class, .. } = held.failed;
+    let Failed { attempt, began, ended, .. } = held.failed;
+    let class = blame.class;
     let mut phase = Phase::None;
     if let Some(rollout) = blame.rollout.as_ref().and_then(|id| state.rollouts.get_mut(id)) {
         let after = rollout.completed.is_some_and(|at| held.failed.first_syn() >= at);

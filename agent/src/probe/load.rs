@@ -24,6 +24,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("ROLLRACE_BPF_OBJECT"));
 /// Tracepoints attached to; program and tracepoint have one name.
 pub const HOOKS: [&str; 3] = ["net_dev_queue", "kfree_skb", "inet_sock_set_state"];
 
+/// Runs behind the last of them on the same tracepoint, and makes up for its skipped runs.
+const MAKES_UP: &str = "inet_sock_set_state_skipped";
+
 /// Capabilities that loading and reading need, by number (`include/uapi/linux/capability.h`).
 const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 /// `CAP_SYS_ADMIN` stands in for both.
@@ -109,7 +112,7 @@ impl Probe {
             }
             let mut ebpf =
                 loader.load(&object).map_err(|error| refused("load the eBPF object", error))?;
-            for name in HOOKS {
+            for name in HOOKS.into_iter().chain([MAKES_UP]) {
                 let program = program(&mut ebpf, name)?;
                 program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;
             }
@@ -124,13 +127,14 @@ impl Probe {
             }
             None => (load(None)?, false),
         };
-        for name in HOOKS {
+        let hooks = HOOKS.map(|hook| (hook, hook)).into_iter();
+        for (name, hook) in hooks.chain([(MAKES_UP, "inet_sock_set_state")]) {
             let program = program(&mut ebpf, name)?;
-            program.attach(name).map_err(|error| {
+            program.attach(hook).map_err(|error| {
                 if not_found(&error) {
-                    return ProbeError::NoTracepoint { name };
+                    return ProbeError::NoTracepoint { name: hook };
                 }
-                refused_program(&format!("attach to the tracepoint {name}"), error)
+                refused_program(&format!("attach {name} to the tracepoint {hook}"), error)
             })?;
         }
         let maps = Maps::take(&mut ebpf, timeout)?;
@@ -162,7 +166,8 @@ impl Probe {
         Ok(())
     }
 
-    /// Runs of the programs that the kernel skipped because one was already running on that CPU.
+    /// Runs of the programs that the kernel skipped because one was already running on that CPU, and
+    /// that no program made up for.
     pub fn recursion_misses(&self) -> u64 {
         let mut misses = 0;
         for name in HOOKS {
@@ -173,7 +178,8 @@ impl Probe {
             let value = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
             misses += value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0);
         }
-        misses
+        // In this order: what is made up for was skipped before.
+        misses.saturating_sub(self.maps.losses().made_up)
     }
 
     /// Whether conntrack was there at the start.

@@ -86,6 +86,8 @@ pub struct Losses {
     pub counters_full: u64,
     /// Guarded reads that failed.
     pub read_failed: u64,
+    /// Runs that the kernel skipped and a program behind made up for: not lost.
+    pub made_up: u64,
 }
 
 impl Maps {
@@ -232,6 +234,7 @@ impl Maps {
             attempts_full: stat(Stat::AttemptsFull),
             counters_full: stat(Stat::CountersFull),
             read_failed: stat(Stat::ReadFailed),
+            made_up: stat(Stat::MadeUp),
         }
     }
 }
