@@ -41,11 +41,12 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 9] = [
+const CELLS: [(&str, &str); 10] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
     ("nftables", "run --setup readiness --mode fresh --seconds 25 --proxy nftables"),
+    ("dual", "run --setup readiness --mode fresh --seconds 25 --ip-family dual --proxy nftables"),
     ("bridge", "run --setup readiness --mode fresh --seconds 25 --bridge-node n2"),
     ("agent-late", "run --setup readiness --mode fresh --seconds 30 --agent-watch-delay 3000"),
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),

@@ -32,8 +32,8 @@ pub struct Args {
     /// Kubeconfig; without it the file in KUBECONFIG, else the pod's service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Where /metrics, /livez and /readyz are served
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9465")]
+    /// Where /metrics, /livez and /readyz are served; `[::]` is every address, those of IPv4 as well
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:9465")]
     listen: SocketAddr,
     /// Where /api/v1/… is served, or `off`; without it the node's internal address, port 9466
     #[arg(long, value_name = "ADDRESS|off")]

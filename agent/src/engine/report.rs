@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
@@ -19,6 +20,12 @@ pub struct TransportAddress {
     pub address: IpAddr,
     /// Port.
     pub port: u16,
+}
+
+impl fmt::Display for TransportAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.address, self.port).fmt(f)
+    }
 }
 
 impl From<SocketAddr> for TransportAddress {
@@ -236,4 +243,19 @@ impl State {
 #[expect(clippy::cast_precision_loss, reason = "for people: a microsecond in a year is enough")]
 pub fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_can_be_told_from_an_ipv6_address() {
+        let text = |socket: &str| {
+            let socket: SocketAddr = socket.parse().expect("an address");
+            TransportAddress::from(socket).to_string()
+        };
+        assert_eq!(text("10.96.0.80:80"), "10.96.0.80:80");
+        assert_eq!(text("[fd00:10:96::50]:80"), "[fd00:10:96::50]:80");
+    }
 }

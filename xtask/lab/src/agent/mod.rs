@@ -82,8 +82,8 @@ impl Agent {
             .with_context(|| format!("write {}", kubeconfig.display()))?;
         let log = out.join(format!("agent-{name}.log"));
         let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let address = SocketAddr::new(node.address.into(), METRICS_PORT);
-        let api = SocketAddr::new(node.address.into(), API_PORT);
+        let address = SocketAddr::new(node.address, METRICS_PORT);
+        let api = SocketAddr::new(node.address, API_PORT);
         let program = binary.to_str().context("the agent's path is not UTF-8")?;
         let child = namespace
             .command(program)

@@ -1,7 +1,6 @@
 //! One scenario, from the first link to the verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -18,11 +17,10 @@ use crate::agent::{Agent, AgentReport};
 use crate::app::server::LISTENING;
 use crate::cli::RunArgs;
 use crate::journal::{Entry, Event};
-use crate::net::AddressPlan;
 use crate::run::clients::Clients;
 use crate::run::cluster::Cluster;
 use crate::run::progress::Progress;
-use crate::run::workload::POD_PORT;
+use crate::run::workload::pod_backends;
 
 /// Plays a scenario.
 pub async fn play(scenario: Scenario, args: &RunArgs, out: &Path) -> Result<ScenarioResult> {
@@ -43,7 +41,7 @@ async fn on_stage(
     cluster: &Cluster,
     progress: &Progress,
 ) -> Result<ScenarioResult> {
-    let stage = Stage::new(cluster, args.setup, AddressPlan::new(args.lab_number));
+    let stage = Stage::new(cluster, args.setup, args.address_plan());
     let log = PodLog::default();
     let watch = log.start(stage.user("lab-log")?);
     progress.phase("deploying the first revision");
@@ -98,9 +96,7 @@ async fn deploy(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
     let mut backends = BTreeSet::new();
     for workload in stage.deployed().into_values() {
         for pod in stage.ready(&workload.application, "1", workload.pods).await? {
-            let address = pod.status.and_then(|status| status.pod_ip);
-            let address = address.context("a ready pod has no address")?;
-            backends.insert(SocketAddr::new(address.parse()?, POD_PORT));
+            backends.extend(pod_backends(&pod)?);
         }
     }
     stage.cluster.reachable(&backends).await
@@ -132,7 +128,7 @@ async fn start_clients(
     served: &[Served],
 ) -> Result<Clients> {
     let targets: Vec<_> =
-        served.iter().map(|s| (suffix(s), s.address, s.application.as_str())).collect();
+        served.iter().map(|s| (suffix(s), s.addresses.clone(), s.application.as_str())).collect();
     Clients::start_towards(cluster, args, out, &targets).await
 }
 
@@ -189,12 +185,12 @@ async fn collect(agents: Vec<Agent>, out: &Path) -> Result<(Vec<AgentReport>, Ve
 fn starts(entries: &[Entry], out: &Path) -> Result<Vec<Start>> {
     let mut starts = Vec::new();
     for entry in entries {
-        let Event::PodStarted { node, pod, uid, address } = &entry.event else { continue };
+        let Event::PodStarted { node, pod, uid, addresses } = &entry.event else { continue };
         starts.push(Start {
             at: entry.at,
             uid: uid.clone(),
             node: node.clone(),
-            address: address.parse().with_context(|| format!("read the address of {pod}"))?,
+            addresses: addresses.clone(),
             listened: listened(&out.join("pods").join(format!("{}.log", pod.replace('/', "_"))))?,
         });
     }

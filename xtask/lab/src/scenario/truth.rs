@@ -35,8 +35,8 @@ pub struct Start {
     pub uid: String,
     /// Its node.
     pub node: String,
-    /// Its address.
-    pub address: IpAddr,
+    /// Its addresses, one of each family.
+    pub addresses: Vec<IpAddr>,
     /// When it first listened, by its own word.
     pub listened: Option<Timestamp>,
 }
@@ -135,14 +135,14 @@ impl Ledger {
         let Some(served) = self.dialled.get(&truth.client) else {
             return Judged { backend: None, pod: None, expected: Vec::new() };
         };
-        let backend = self.routes.backend(
-            &truth.node,
-            truth.failure.local,
-            served.address,
-            (truth.failure.connect_start, truth.failure.end),
-        );
+        let local = truth.failure.local;
+        let dialled = served.addresses.iter().find(|a| a.is_ipv4() == local.is_ipv4());
+        let backend = dialled.and_then(|dialled| {
+            let times = (truth.failure.connect_start, truth.failure.end);
+            self.routes.backend(&truth.node, local, *dialled, times)
+        });
         // Between two sets of rules a SYN can pass as it is: an entry without a backend.
-        let Some(backend) = backend.filter(|backend| *backend != served.address) else {
+        let Some(backend) = backend.filter(|backend| !served.addresses.contains(backend)) else {
             // Nothing was chosen: the removal that emptied the Service is to blame.
             let emptied = self
                 .removals
@@ -151,7 +151,8 @@ impl Ledger {
             let expected = emptied.map(|removal| self.removed(removal)).unwrap_or_default();
             return Judged { backend: None, pod: None, expected };
         };
-        let began = self.starts.iter().rfind(|s| s.address == backend.ip() && s.at <= end);
+        let began =
+            self.starts.iter().rfind(|s| s.addresses.contains(&backend.ip()) && s.at <= end);
         let Some((began, pod)) = began.and_then(|s| Some((s, self.pods.get(&s.uid)?))) else {
             return Judged { backend: Some(backend), pod: None, expected: Vec::new() };
         };
