@@ -79,7 +79,7 @@ pub enum Outcome {
 pub struct Attempts {
     pending: BTreeMap<AttemptKey, Pending>,
     decided: Decided,
-    /// Attempts not held for want of room.
+    /// Attempts not held for want of room, or forgotten before nothing more could be heard of them.
     pub overflowed: u64,
 }
 
@@ -100,7 +100,7 @@ impl Attempts {
         match sighting {
             Sighting::Answered { answer: Answer::SynAck, .. } => {
                 self.pending.remove(&attempt.key);
-                self.decided.insert(attempt.key, at);
+                self.overflowed += self.decided.insert(attempt.key, at);
                 Outcome::Answered
             }
             Sighting::Answered { answer: Answer::Rst, .. } => {
@@ -214,7 +214,7 @@ impl Attempts {
     }
 
     fn fail(&mut self, failed: Failed) -> Outcome {
-        self.decided.insert(failed.attempt.key, failed.ended);
+        self.overflowed += self.decided.insert(failed.attempt.key, failed.ended);
         Outcome::Failed(Box::new(failed))
     }
 }

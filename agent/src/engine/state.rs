@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AttemptCounts, Request,
     ask::{Asked, Followed, MAX_ASKED},
+    coverage::Coverage,
     verdicts::Held,
 };
 use crate::{
@@ -129,6 +130,7 @@ pub struct State {
     pub(super) asked: Remembered<Asked>,
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
+    pub(super) coverage: Coverage,
     pub(super) lost: u64,
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
@@ -163,6 +165,7 @@ impl State {
             node_addresses: BTreeSet::new(),
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
+            coverage: Coverage::default(),
             lost: 0,
             cancelled: 0,
             undirected: 0,
@@ -217,7 +220,12 @@ impl State {
         self.held.len()
     }
 
-    /// Kernel events and map entries lost: above 0, every count is a lower bound.
+    /// What this agent was there for.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// Kernel events and map entries lost: above 0, counts since the start are lower bounds.
     pub fn lost(&self) -> u64 {
         self.lost
     }

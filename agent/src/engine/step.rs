@@ -1,6 +1,9 @@
 //! One input, one step.
 
-use super::{Input, Outputs, State, Watch, What, ask, cluster, converge, dialled, verdicts};
+use super::{
+    Gap, GapReason, Input, Lost, Outputs, State, Watch, What, ask, cluster, converge, dialled,
+    verdicts,
+};
 use crate::{
     attempts::Outcome,
     endpoints::Change,
@@ -15,6 +18,7 @@ pub fn step(state: &mut State, input: Input) -> Outputs {
     let mut out = Outputs::default();
     // The sources are not ordered among each other: time never goes back.
     state.now = state.now.max(input.at);
+    let overflowed = state.overflowed();
     match input.what {
         What::Tick(clock) => tick(state, clock, &mut out),
         What::Saw(sighting) => saw(state, &sighting, &mut out),
@@ -25,11 +29,20 @@ pub fn step(state: &mut State, input: Input) -> Outputs {
             state.node_addresses = addresses.into_iter().collect();
             verdicts::claim(state, &mut out);
         }
-        What::Lost(count) => state.lost += count,
+        What::Attached => state.coverage.attached(state.now),
+        What::Lost(Lost { count, since }) => {
+            state.lost += count;
+            let from = since.min(state.now);
+            state.coverage.note(Gap { from, until: state.now, reason: GapReason::Lost });
+        }
         What::Cluster(change) => cluster::changed(state, change, &mut out),
     }
     if state.endpoints.is_overfull() {
         forget(state, &mut out);
+    }
+    if state.overflowed() > overflowed {
+        let (from, until) = (state.now, state.now);
+        state.coverage.note(Gap { from, until, reason: GapReason::Overflow });
     }
     out
 }
@@ -37,6 +50,7 @@ pub fn step(state: &mut State, input: Input) -> Outputs {
 fn tick(state: &mut State, clock: Clock, out: &mut Outputs) {
     state.clock = clock;
     let now = state.now;
+    state.coverage.tick(now);
     let endpoints = &state.endpoints;
     for failed in state.attempts.overdue(now, |address| endpoints.service_at(address).is_some()) {
         verdicts::hold(state, failed, out);

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     cluster::ClusterSnapshot,
-    engine::{FailureReport, RolloutReport},
+    engine::{CoverageReport, FailureReport, RolloutReport},
 };
 
 /// A question to the engine's task.
@@ -33,8 +33,10 @@ pub struct StatusAnswer {
     pub node: Arc<str>,
     /// Version of the agent.
     pub version: &'static str,
-    /// When it started: it cannot know of anything before.
+    /// When it started.
     pub started: Timestamp,
+    /// What it was there for: it cannot know of anything else.
+    pub coverage: CoverageReport,
     /// Ready: probes attached, watches in step.
     pub ready: bool,
     /// What it is not ready for, in words; empty if it is ready.
