@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - `world`: a small cluster to tell of
+//! - `clock`: the civil clock is stepped
 //! - `coverage`: what an agent says that was not there for all of it
 //! - `departures`: why an endpoint left
 //! - `faults`: a lost node, a restart, a bad replica
@@ -12,6 +13,7 @@
 //! - `properties`: what holds for any input
 //! - `recordings`: inputs written down and read back
 
+mod clock;
 mod coverage;
 mod departures;
 mod faults;
