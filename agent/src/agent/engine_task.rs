@@ -287,6 +287,7 @@ impl EngineTask {
             failures: self.decided,
             cancelled_attempts: self.state.cancelled(),
             undirected_attempts: self.state.undirected(),
+            unseen_attempts: self.state.unseen(),
             lower_bound,
             losses,
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),

@@ -72,6 +72,8 @@ pub enum Outcome {
     Failed(Box<Failed>),
     /// It was decided before.
     Known,
+    /// It is over, and nothing was seen of its begin: no SYN, no `connect()`.
+    Unseen,
 }
 
 /// Attempts in flight about which something was seen.
@@ -124,6 +126,12 @@ impl Attempts {
                 let mut pending = self.take(attempt, at);
                 pending.drop = Some(drop.reason.clone());
                 self.advance(pending, dialled_service)
+            }
+            Sighting::Abandoned { started: None, .. }
+                if attempt.syns == 0 && !self.pending.contains_key(&attempt.key) =>
+            {
+                self.overflowed += self.decided.insert(attempt.key, at);
+                Outcome::Unseen
             }
             Sighting::Abandoned { started, errno, .. } => {
                 let mut pending = self.take(attempt, at);

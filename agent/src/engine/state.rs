@@ -134,6 +134,7 @@ pub struct State {
     pub(super) lost: u64,
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
+    pub(super) unseen: u64,
     pub(super) overflowed: u64,
     /// From a failure's end to its verdict, and its wait apart from that; newest last.
     pub(super) delays: Vec<u64>,
@@ -169,6 +170,7 @@ impl State {
             lost: 0,
             cancelled: 0,
             undirected: 0,
+            unseen: 0,
             overflowed: 0,
             delays: Vec::new(),
             swept: Mono(0),
@@ -238,6 +240,11 @@ impl State {
     /// Direct connections that no Service sent: kubelet's probes and the like.
     pub fn undirected(&self) -> u64 {
         self.undirected
+    }
+
+    /// Attempts given up of whose begin nothing was seen: they began before the agent.
+    pub fn unseen(&self) -> u64 {
+        self.unseen
     }
 
     /// Failures decided as unknown for want of room to hold them, and attempts not held.

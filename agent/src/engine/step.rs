@@ -7,11 +7,14 @@ use super::{
 use crate::{
     attempts::Outcome,
     endpoints::Change,
-    model::{Clock, Sighting},
+    model::{Clock, Mono, Sighting},
 };
 
 /// How often everything is looked over for what can be forgotten.
 const SWEEP_NANOS: u64 = 60_000_000_000;
+
+/// The longest that a client tries to connect: `tcp_syn_retries` 6, and some slack.
+const CONNECT_NANOS: u64 = 130_000_000_000;
 
 /// Folds one input into the state.
 pub fn step(state: &mut State, input: Input) -> Outputs {
@@ -76,7 +79,20 @@ fn saw(state: &mut State, sighting: &Sighting, out: &mut Outputs) {
     let is_local = state.is_local(sighting.attempt().key.client.ip());
     let endpoints = &state.endpoints;
     let dialled_service = |address| endpoints.service_at(address).is_some();
-    if let Outcome::Failed(failed) = state.attempts.saw(sighting, dialled_service, is_local) {
-        verdicts::hold(state, *failed, out);
+    match state.attempts.saw(sighting, dialled_service, is_local) {
+        Outcome::Failed(failed) => verdicts::hold(state, *failed, out),
+        Outcome::Unseen => unseen(state),
+        Outcome::Pending | Outcome::Answered | Outcome::Known => {}
+    }
+}
+
+/// Just after the probes came it began before them; later its begin was lost.
+fn unseen(state: &mut State) {
+    state.unseen += 1;
+    let now = state.now;
+    let attached = state.coverage.attached_at();
+    if attached.is_some_and(|attached| now.since(attached) >= CONNECT_NANOS) {
+        let from = Mono(now.0.saturating_sub(CONNECT_NANOS));
+        state.coverage.note(Gap { from, until: now, reason: GapReason::Lost });
     }
 }

@@ -51,7 +51,9 @@ pub struct StatusAnswer {
     pub cancelled_attempts: u64,
     /// Failed direct connections that no Service sent: kubelet's probes and the like.
     pub undirected_attempts: u64,
-    /// Counts are lower bounds: something below was lost.
+    /// Attempts given up of whose begin nothing was seen: they began before the agent.
+    pub unseen_attempts: u64,
+    /// Counts since the start are lower bounds: something below was lost.
     pub lower_bound: bool,
     /// What was lost, by reason.
     pub losses: BTreeMap<&'static str, u64>,

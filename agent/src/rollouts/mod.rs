@@ -34,6 +34,9 @@ const REORDER_NANOS: u64 = 1_000_000_000;
 /// How long after completion it is waited for old pods of which nothing was ever seen.
 const UNSEEN_NANOS: u64 = 120 * 1_000_000_000;
 
+/// Resolution of the API's times.
+const RESOLUTION_NANOS: u64 = 1_000_000_000;
+
 /// So long after a workload was first looked at, what is seen of it is news.
 const LISTED_NANOS: u64 = 10_000_000_000;
 
@@ -99,11 +102,19 @@ impl Rollouts {
             }
             Some(before) if before.hash != target.hash => {
                 let noted = self.seen.get(workload_uid).map_or(at, |seen| seen.noted);
-                // Just after the first look the lists may still be coming in.
-                let is_seen = at.since(noted) >= LISTED_NANOS;
-                let not_before =
-                    if is_seen { Some(at) } else { created(&target, owners, &key.uid, clock, at) };
-                self.begin(&key, Some(before), target, Begun { started: at, not_before });
+                let made = created(&target, owners, &key.uid, clock, at);
+                // Just after the first look lists are still coming in: this may be the state of
+                // things, of a rollout that began before.
+                let begun = match made {
+                    _ if at.since(noted) >= LISTED_NANOS => {
+                        Begun { started: at, not_before: Some(at) }
+                    }
+                    Some(made) if noted.since(made) >= RESOLUTION_NANOS => {
+                        Begun { started: made, not_before: made.into() }
+                    }
+                    made => Begun { started: at, not_before: made },
+                };
+                self.begin(&key, Some(before), target, begun);
                 false
             }
             Some(_) => false,

@@ -2,7 +2,7 @@
 
 use rollrace::{
     engine::{ClusterChange, GapReason, Lost, MAX_GAPS, RolloutReport, What},
-    model::{Cause, Mono},
+    model::{Cause, Mono, Sighting},
 };
 
 use crate::world::{Is, World};
@@ -80,6 +80,29 @@ fn after_a_restart_in_the_middle_the_rollout_is_partly_covered_and_later_failure
     let failure = world.verdict();
     assert_eq!(failure.cause, Cause::Rollout, "{failure:#?}");
     assert_eq!(failure.rollout, Some(world.rollout().id.clone()));
+}
+
+#[test]
+fn an_attempt_of_whose_begin_nothing_was_seen_is_counted_and_not_invented() {
+    let mut world = restarted();
+    let mut attempt = world.attempt("old-a");
+    (attempt.syns, attempt.backend) = (0, None);
+    (attempt.first_syn, attempt.last_syn) = (Mono(0), Mono(0));
+    let ended = Sighting::Abandoned { attempt, started: None, errno: 0, at: world.now };
+    world.input(What::Saw(ended.clone()));
+    world.no_verdict();
+    assert_eq!(world.state.unseen(), 1);
+    assert_eq!(reasons(&world), [], "it began before the agent");
+    world.pass_coarsely(100_000);
+    let again = world.attempt("old-a").key;
+    let lost = Sighting::Abandoned {
+        attempt: rollrace::model::Attempt { key: again, ..attempt },
+        started: None,
+        errno: 0,
+        at: world.now,
+    };
+    world.input(What::Saw(lost));
+    assert!(reasons(&world).contains(&GapReason::Lost), "this one did not");
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub enum Scenario {
     StatefulSet,
     /// A `DaemonSet` rolls out
     DaemonSet,
+    /// An agent is killed in the middle of a rollout and started anew
+    AgentRestarted,
 }
 
 /// The dials of a scenario.
@@ -86,6 +88,7 @@ impl Scenario {
             Self::ArgoRollout => "argo-rollout",
             Self::StatefulSet => "stateful-set",
             Self::DaemonSet => "daemon-set",
+            Self::AgentRestarted => "agent-restarted",
         }
     }
 
@@ -101,9 +104,10 @@ impl Scenario {
         };
         match self {
             Self::TwoDeployments | Self::TwoServices => Dials { threads: 4, ..usual },
-            Self::SecondRollout | Self::Rollback | Self::ScaleDownDuringRollout => {
-                Dials { seconds: 28, ..usual }
-            }
+            Self::SecondRollout
+            | Self::Rollback
+            | Self::ScaleDownDuringRollout
+            | Self::AgentRestarted => Dials { seconds: 28, ..usual },
             Self::NodeLoss => Dials { nodes: 3, without_agent: Some(2), ..usual },
             Self::BadBackend => {
                 Dials { seconds: 30, agent_arguments: &["--bad-backend-after", "8"], ..usual }

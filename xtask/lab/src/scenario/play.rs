@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::acts;
 use super::catalogue::Scenario;
+use super::gap::{self, Gap};
 use super::outcome::ScenarioResult;
 use super::pods::PodLog;
 use super::routes::{RouteListener, Routes};
@@ -65,11 +66,11 @@ async fn on_stage(
     let served = stage.served();
     let mut clients = start_clients(cluster, args, out, &served).await?;
     cluster.journal.phase("load started");
-    under_load(scenario, &stage, &clients, progress).await?;
+    let gap = under_load(scenario, &stage, &clients, progress, &mut agents).await?;
     cluster.journal.phase("load ended");
 
     progress.phase("waiting for the agents' verdicts");
-    let (reports, doubts) = collect(agents, out).await?;
+    let (reports, mut doubts) = collect(agents, out).await?;
     clients.read_logs()?;
     let mut routes = Routes::default();
     for listener in listeners {
@@ -88,9 +89,14 @@ async fn on_stage(
         deployed: stage.deployed(),
         dialled: dialled(&served),
         rollouts: known_rollouts(&reports),
+        blind: gap.as_ref().map(|gap| (gap.node.clone(), gap.until)),
         agent_delay: SignedDuration::from_millis(i64::try_from(args.agent_watch_delay)?),
     };
-    Ok(ScenarioResult::new(scenario, &clients, &reports, &ledger, doubts))
+    let gap = gap.as_ref();
+    if let Some(gap) = gap {
+        doubts.extend(gap.untold(&reports, out)?);
+    }
+    Ok(ScenarioResult::new(scenario, &clients, &reports, &ledger, doubts, gap))
 }
 
 async fn deploy(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
@@ -151,19 +157,30 @@ async fn under_load(
     stage: &Stage<'_>,
     clients: &Clients,
     progress: &Progress,
-) -> Result<()> {
+    agents: &mut [Agent],
+) -> Result<Option<Gap>> {
+    let restart = async {
+        let nodes = &stage.cluster.nodes;
+        match (scenario, agents.first_mut(), nodes.first()) {
+            (Scenario::AgentRestarted, Some(agent), Some(node)) => {
+                gap::restart(stage, agent, &node.namespace).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    };
     let act = async {
-        acts::act(scenario, stage).await?;
+        let ((), gap) = tokio::try_join!(acts::act(scenario, stage), restart)?;
         stage.cluster.journal.phase("the act has ended");
         progress.phase("the act has ended");
-        anyhow::Ok(())
+        anyhow::Ok(gap)
     };
     let load = clients.finished(progress);
     tokio::pin!(act, load);
     tokio::select! {
         end = &mut act => {
-            end?;
-            load.await
+            let gap = end?;
+            load.await?;
+            Ok(gap)
         }
         end = &mut load => {
             end?;
