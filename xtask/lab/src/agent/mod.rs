@@ -165,6 +165,11 @@ impl Agent {
         Ok(self.get("/api/v1/failures").await?.0)
     }
 
+    /// The rollouts it has seen.
+    pub async fn rollouts(&self) -> Result<Rollouts> {
+        Ok(self.get("/api/v1/rollouts").await?.0)
+    }
+
     /// Waits until nothing is pending or undecided; false when that takes too long.
     pub async fn settled(&self) -> Result<bool> {
         let deadline = Instant::now() + SETTLED_WITHIN;

@@ -104,10 +104,10 @@ impl Scenario {
         };
         match self {
             Self::TwoDeployments | Self::TwoServices => Dials { threads: 4, ..usual },
-            Self::SecondRollout
-            | Self::Rollback
-            | Self::ScaleDownDuringRollout
-            | Self::AgentRestarted => Dials { seconds: 28, ..usual },
+            Self::SecondRollout | Self::Rollback | Self::ScaleDownDuringRollout => {
+                Dials { seconds: 28, ..usual }
+            }
+            Self::AgentRestarted => Dials { seconds: 32, ..usual },
             Self::NodeLoss => Dials { nodes: 3, without_agent: Some(2), ..usual },
             Self::BadBackend => {
                 Dials { seconds: 30, agent_arguments: &["--bad-backend-after", "8"], ..usual }

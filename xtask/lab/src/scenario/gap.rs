@@ -29,6 +29,8 @@ pub struct Gap {
     pub until: Timestamp,
     /// What the killed one had decided.
     pub decided: Vec<report::Failure>,
+    /// The rollouts that it knew.
+    pub rollouts: Vec<report::Rollout>,
     /// What it had not decided.
     undecided: u64,
 }
@@ -52,6 +54,7 @@ pub async fn restart(stage: &Stage<'_>, agent: &mut Agent, of: &Namespace) -> Re
     let asked = Timestamp::now();
     let status = agent.status().await?;
     let decided = agent.failures().await?.failures;
+    let rollouts = agent.rollouts().await?.rollouts;
     let node = agent.node().to_owned();
     stage.note(Action::AgentKilled { node: node.clone() });
     let killed = Timestamp::now();
@@ -60,7 +63,7 @@ pub async fn restart(stage: &Stage<'_>, agent: &mut Agent, of: &Namespace) -> Re
     let until = Timestamp::now();
     stage.note(Action::AgentReady { node: node.clone() });
     let undecided = status.undecided_failures + status.pending_attempts;
-    Ok(Gap { node, asked, killed, until, decided, undecided })
+    Ok(Gap { node, asked, killed, until, decided, rollouts, undecided })
 }
 
 impl Gap {

@@ -15,6 +15,7 @@ use super::pods::PodLog;
 use super::routes::{RouteListener, Routes};
 use super::stage::{Served, Stage};
 use super::truth::{KnownRollout, Ledger, Start};
+use crate::agent::report::Rollout;
 use crate::agent::{Agent, AgentReport};
 use crate::app::server::LISTENING;
 use crate::cli::RunArgs;
@@ -88,7 +89,7 @@ async fn on_stage(
         routes,
         deployed: stage.deployed(),
         dialled: dialled(&served),
-        rollouts: known_rollouts(&reports),
+        rollouts: known_rollouts(&reports, gap.as_ref()),
         blind: gap.as_ref().map(|gap| (gap.node.clone(), gap.until)),
         agent_delay: SignedDuration::from_millis(i64::try_from(args.agent_watch_delay)?),
     };
@@ -239,11 +240,15 @@ fn exits(entries: &[Entry]) -> Vec<(Timestamp, String)> {
     exited.collect()
 }
 
-fn known_rollouts(reports: &[AgentReport]) -> BTreeMap<(String, String), KnownRollout> {
-    let of = |report: &AgentReport| {
-        let node = report.node.clone();
-        let rollouts = report.rollouts.rollouts.clone();
-        rollouts.into_iter().map(move |rollout| {
+fn known_rollouts(
+    reports: &[AgentReport],
+    gap: Option<&Gap>,
+) -> BTreeMap<(String, String), KnownRollout> {
+    let killed = gap.map(|gap| (&gap.node, &gap.rollouts));
+    let others = reports.iter().map(|report| (&report.node, &report.rollouts.rollouts));
+    let of = |(node, rollouts): (&String, &Vec<Rollout>)| {
+        let node = node.clone();
+        rollouts.clone().into_iter().map(move |rollout| {
             let known = KnownRollout {
                 hash: rollout.to.hash.unwrap_or_default(),
                 started: rollout.started,
@@ -251,5 +256,5 @@ fn known_rollouts(reports: &[AgentReport]) -> BTreeMap<(String, String), KnownRo
             ((node.clone(), rollout.id), known)
         })
     };
-    reports.iter().flat_map(of).collect()
+    killed.into_iter().chain(others).flat_map(of).collect()
 }
