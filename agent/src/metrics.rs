@@ -44,6 +44,8 @@ pub struct Metrics {
     endpoints: IntGaugeVec,
     undecided: IntGauge,
     pending: IntGauge,
+    covered_since: Gauge,
+    coverage_gaps: IntCounterVec,
     conntrack_entries: Gauge,
     conntrack_limit: Gauge,
     capped: IntCounter,
@@ -180,6 +182,17 @@ impl Metrics {
                 "pending_attempts",
                 "Attempts seen to be in trouble, not yet decided."
             )),
+            covered_since: add!(Gauge::new(
+                "coverage_since_timestamp_seconds",
+                "Since when the agent covers its node: probes attached, watches in step; 0: not yet."
+            )),
+            coverage_gaps: add!(IntCounterVec::new(
+                Opts::new(
+                    "coverage_gaps_total",
+                    "Times of which something may be missing: rollouts of then are partly covered."
+                ),
+                &["reason"],
+            )),
             conntrack_entries: add!(Gauge::new(
                 "conntrack_table_entries",
                 "Conntrack entries (net.netfilter.nf_conntrack_count)."
@@ -254,6 +267,12 @@ impl Metrics {
         }
         self.undecided.set(i64::try_from(state.undecided_failures()).unwrap_or(i64::MAX));
         self.pending.set(i64::try_from(state.pending_attempts()).unwrap_or(i64::MAX));
+        if let Some(since) = state.coverage().since() {
+            self.covered_since.set(state.clock().wall(since).as_duration().as_secs_f64());
+        }
+        for (reason, count) in state.coverage().counts() {
+            raise(&mut self.counted, "gaps", &[reason.name()], count, &self.coverage_gaps);
+        }
         self.attempts_of(state);
         self.rollouts_of(state);
         for (path, gauge) in [

@@ -4,8 +4,10 @@
 //! - [`run`]: binds, loads, starts the tasks, waits for one to end or for a signal
 //! - `probe_task`: the kernel side; never blocked by the others
 //! - `engine_task`: the one owner of the state, the metrics and the recording
+//! - `clocks`: the node's two clocks, read together
 //! - `failure_log`: one line a failure, rate-limited
 
+mod clocks;
 mod engine_task;
 mod failure_log;
 mod probe_task;
@@ -28,12 +30,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+pub use self::clocks::now;
 use crate::{
     cli::Failed,
     cluster::{self, ClusterStats},
     engine::Config,
     http,
-    model::Mono,
     probe::{Options, Probe},
     record::Recorder,
 };
@@ -77,16 +79,6 @@ pub struct Settings {
     pub bad_backend_after_ns: u64,
     /// Sizes of the kernel side.
     pub probe: Options,
-}
-
-/// The monotonic clock, the kernel's own for its events.
-pub fn now() -> Mono {
-    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    let nanos = time.map_or(0, |time| {
-        let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
-        seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0)
-    });
-    Mono(nanos)
 }
 
 /// Runs the agent until a signal, or until something it cannot do without ends.

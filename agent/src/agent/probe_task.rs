@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::now;
 use crate::{
-    engine::{Watch, What},
+    engine::{Lost, Watch, What},
     model::Mono,
     probe::{Losses, Options, Probe},
 };
@@ -102,6 +102,9 @@ pub async fn run(
     let mut applied: BTreeSet<Watch> = BTreeSet::new();
     let mut report = KernelReport::default();
     let mut told = 0;
+    // Losses are noticed by a sweep: they came after the one before.
+    let mut told_until = now();
+    send(&out, What::Attached, &mut report);
     let mut sightings = Vec::new();
     loop {
         tokio::select! {
@@ -135,11 +138,17 @@ pub async fn run(
                 report.tracked = found.tracked;
                 report.conntrack = probe.has_conntrack();
                 let lost: u64 = report.lost().iter().map(|(_, count)| count).sum();
+                let swept = now();
                 if lost > told {
                     warn!(lost = lost - told, losses = ?report.lost(),
                         "kernel events were lost: counts are lower bounds (raise --ring-buffer or --max-attempts)");
-                    send(&out, What::Lost(lost - told), &mut report);
-                    told = lost;
+                    let news = Lost { count: lost - told, since: told_until };
+                    // What finds no room now is told after the next sweep, with what came before it.
+                    if send(&out, What::Lost(news), &mut report) {
+                        (told, told_until) = (lost, swept);
+                    }
+                } else {
+                    told_until = swept;
                 }
                 orders.report.send_replace(report.clone());
             }
@@ -151,6 +160,7 @@ pub async fn run(
                             let all: Vec<Watch> = applied.iter().copied().collect();
                             probe.maps.watch(&all);
                             info!("conntrack has come: probes attached anew");
+                            send(&out, What::Attached, &mut report);
                         }
                         Err(error) => warn!("conntrack has come, but attaching anew failed: {error}"),
                     }
@@ -161,10 +171,12 @@ pub async fn run(
 }
 
 /// Hands something to the engine; a full queue is counted, never waited for.
-fn send(out: &mpsc::Sender<(Mono, What)>, what: What, report: &mut KernelReport) {
-    if out.try_send((now(), what)).is_err() {
+fn send(out: &mpsc::Sender<(Mono, What)>, what: What, report: &mut KernelReport) -> bool {
+    let is_sent = out.try_send((now(), what)).is_ok();
+    if !is_sent {
         report.queue_full += 1;
     }
+    is_sent
 }
 
 /// Keeps what the watch set is, to apply it again to a new map.

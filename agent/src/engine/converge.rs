@@ -88,7 +88,9 @@ fn measure(
     let deletion = pod.deletion(life.terminating, life.left_after.unwrap_or(left))?;
     let seen = life.terminating.into_iter().chain(pod.deletion_seen).min();
     let precision = seen.map_or(SECOND, |seen| seen.since(deletion).min(SECOND));
-    let after = fresh.filter(|fresh| !excluded && fresh.last > deletion);
+    // What was in flight when the probes came is seen by its retransmits: they look fresh.
+    let was_seen = state.coverage.attached_at().is_none_or(|attached| attached <= deletion);
+    let after = fresh.filter(|fresh| !excluded && was_seen && fresh.last > deletion);
     let measured = Convergence {
         endpoint,
         pod: Arc::clone(&pod.facts.name),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AttemptCounts, Request,
     ask::{Asked, Followed, MAX_ASKED},
+    coverage::Coverage,
     verdicts::Held,
 };
 use crate::{
@@ -129,9 +130,11 @@ pub struct State {
     pub(super) asked: Remembered<Asked>,
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
+    pub(super) coverage: Coverage,
     pub(super) lost: u64,
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
+    pub(super) unseen: u64,
     pub(super) overflowed: u64,
     /// From a failure's end to its verdict, and its wait apart from that; newest last.
     pub(super) delays: Vec<u64>,
@@ -163,9 +166,11 @@ impl State {
             node_addresses: BTreeSet::new(),
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
+            coverage: Coverage::default(),
             lost: 0,
             cancelled: 0,
             undirected: 0,
+            unseen: 0,
             overflowed: 0,
             delays: Vec::new(),
             swept: Mono(0),
@@ -217,7 +222,12 @@ impl State {
         self.held.len()
     }
 
-    /// Kernel events and map entries lost: above 0, every count is a lower bound.
+    /// What this agent was there for.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// Kernel events and map entries lost: above 0, counts since the start are lower bounds.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -230,6 +240,11 @@ impl State {
     /// Direct connections that no Service sent: kubelet's probes and the like.
     pub fn undirected(&self) -> u64 {
         self.undirected
+    }
+
+    /// Attempts given up of whose begin nothing was seen: they began before the agent.
+    pub fn unseen(&self) -> u64 {
+        self.unseen
     }
 
     /// Failures decided as unknown for want of room to hold them, and attempts not held.

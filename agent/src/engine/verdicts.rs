@@ -41,6 +41,7 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
         state.unclaimed.push_back(failed);
         if state.unclaimed.len() > MAX_UNCLAIMED {
             state.unclaimed.pop_front();
+            state.overflowed += 1;
         }
         return;
     }

@@ -101,6 +101,7 @@ impl World {
             attempts: 0,
         };
         world.tick();
+        world.input(What::Attached);
         world.service("api", "10.96.0.80");
         world.client("client", CLIENT);
         world.dial();

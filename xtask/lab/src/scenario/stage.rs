@@ -50,6 +50,16 @@ pub enum Action {
         /// Its name.
         node: String,
     },
+    /// The agent of a node was killed.
+    AgentKilled {
+        /// The node.
+        node: String,
+    },
+    /// Another agent of the node is ready.
+    AgentReady {
+        /// The node.
+        node: String,
+    },
     /// A ready pod refuses its clients from now on.
     MadeBad {
         /// Its name.

@@ -113,6 +113,8 @@ pub struct Ledger {
     pub dialled: BTreeMap<String, Served>,
     /// Each agent's rollouts: (node, id).
     pub rollouts: BTreeMap<(String, String), KnownRollout>,
+    /// A node whose agent knows nothing of what came before.
+    pub blind: Option<(String, Timestamp)>,
     /// How much later the agents see each event.
     pub agent_delay: SignedDuration,
 }
@@ -295,6 +297,18 @@ fn bad_backend(since: Timestamp, end: Timestamp) -> Vec<Expected> {
     expected
 }
 
+impl Ledger {
+    /// Whether the pod was removed when the agent that reported was not there: it cannot know.
+    fn is_before_agent(&self, judged: &Judged, reported: &Reported) -> bool {
+        let Some((node, until)) = &self.blind else { return false };
+        let mut removals = self.removals.iter().filter(|removal| removal.at < *until);
+        let was_removed = |uid: &str| {
+            self.pods.get(uid).is_some_and(|pod| judged.pod.as_ref() == Some(&pod.name))
+        };
+        *node == reported.node && removals.any(|removal| was_removed(&removal.uid))
+    }
+}
+
 impl Judge for Ledger {
     fn objections(&self, truth: &Truth, reported: &Reported) -> Vec<String> {
         let judged = self.judge(truth);
@@ -311,10 +325,17 @@ impl Judge for Ledger {
                 why.push(format!("workload is {workload:?}, should be {deployed:?}"));
             }
         }
+        let is_before_agent =
+            failure.cause.as_deref() == Some("unknown") && self.is_before_agent(&judged, reported);
+        let names_none = is_before_agent && failure.pod.as_deref() == Some("");
         if let (Some(pod), Some(named)) = (&judged.pod, failure.pod.as_deref())
             && pod != named
+            && !names_none
         {
             why.push(format!("pod is {named}, should be {pod}"));
+        }
+        if is_before_agent {
+            return why;
         }
         let possible: Vec<Vec<String>> =
             judged.expected.iter().map(|expected| self.against(expected, reported)).collect();
