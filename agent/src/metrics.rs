@@ -1,6 +1,10 @@
 //! The registry. Labels are closed sets; past the cap a series goes to `_other`, counted.
 
+mod cluster;
+
 use std::collections::{BTreeMap, HashSet};
+
+use cluster::ClusterMetrics;
 
 use prometheus::{
     Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge,
@@ -40,6 +44,7 @@ pub struct Metrics {
     watch_synced: IntGaugeVec,
     watch_restarts: IntCounterVec,
     api_requests: IntCounterVec,
+    cluster: ClusterMetrics,
     delay: Histogram,
     endpoints: IntGaugeVec,
     undecided: IntGauge,
@@ -160,6 +165,7 @@ impl Metrics {
                 ),
                 &["resource", "code"],
             )),
+            cluster: ClusterMetrics::new(&registry),
             delay: add!(Histogram::with_opts(
                 HistogramOpts::new(
                     "attribution_delay_seconds",
@@ -257,6 +263,7 @@ impl Metrics {
                 raise(&mut self.counted, "restarts", &labels, *count, &self.watch_restarts);
             }
         }
+        self.cluster.observe(&mut self.counted, cluster, state);
         for ((resource, code), count) in &cluster.requests {
             let code = code.to_string();
             raise(&mut self.counted, "requests", &[resource, &code], *count, &self.api_requests);

@@ -245,7 +245,8 @@ impl EngineTask {
     }
 
     fn status(&self) -> StatusAnswer {
-        let cluster = self.stats.snapshot();
+        let mut cluster = self.stats.snapshot();
+        cluster.follow_refused += self.state.follow_refused();
         let report = self.kernel.report.borrow().clone();
         let mut not_ready = Vec::new();
         if !self.state.is_synced() {

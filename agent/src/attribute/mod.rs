@@ -30,7 +30,7 @@ use crate::{
     failing::Failing,
     model::{Class, Mono},
     nodes::Nodes,
-    owners::Owners,
+    owners::{Owners, remembered::Remembered},
     rollouts::Rollouts,
 };
 
@@ -49,6 +49,8 @@ pub struct Known<'a> {
     pub counts: &'a BTreeMap<SocketAddr, AttemptCounts>,
     /// Nodes that were asked about.
     pub nodes: &'a Nodes,
+    /// Workloads that there was no room to follow.
+    pub not_followed: &'a Remembered<()>,
     /// Pods that keep failing.
     pub failing: &'a Failing,
     /// How long one must have failed to be a bad backend, in nanoseconds.
@@ -149,6 +151,9 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
         } else {
             "no rollout of its workload fits".to_owned()
         });
+        if blame.workload.as_ref().is_some_and(|key| known.not_followed.get(&key.uid).is_some()) {
+            blame.because("too many workloads roll out at once: this one is not followed".into());
+        }
         blame
     })
 }

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use super::{
+    connect::chain,
     limit::Bucket,
     object::{Facts, Object},
     stats::ClusterStats,
@@ -157,7 +158,7 @@ impl Ask {
     /// Sends a request until it is answered; counted under its resource, of which there are few.
     async fn attempt<T, R>(
         &self,
-        verb: &str,
+        verb: &'static str,
         resource: &str,
         request: impl Fn() -> R,
     ) -> Result<T, Unanswered>
@@ -171,28 +172,31 @@ impl Ask {
             self.bucket.take().await;
             let (code, text) = match timeout(PATIENCE, request()).await {
                 Ok(Ok(answer)) => {
-                    self.stats.requested(counted, 200);
+                    self.stats.requested(verb, counted, 200);
                     return Ok(answer);
                 }
                 Ok(Err(kube::Error::Api(status))) => (status.code, status.message),
                 Ok(Err(error @ (kube::Error::Service(_) | kube::Error::HyperError(_)))) => {
-                    (0, format!("{:#}", anyhow::Error::new(error)))
+                    (0, chain(&error))
                 }
                 // The answer, or the request, makes no sense: nor would the next.
                 Ok(Err(error)) => {
-                    self.stats.requested(counted, 0);
-                    let error = anyhow::Error::new(error);
-                    let text = format!("cannot {verb} {resource}: {error:#}");
+                    self.stats.requested(verb, counted, 0);
+                    let text = format!("cannot {verb} {resource}: {}", chain(&error));
                     return Err(Unanswered { text, code: 0 });
                 }
                 Err(_) => (0, format!("no answer within {} s", PATIENCE.as_secs())),
             };
-            self.stats.requested(counted, code);
+            self.stats.requested(verb, counted, code);
             let remedy = match code {
+                401 => ": check the agent's credentials",
                 403 => ": grant it in the agent's ClusterRole",
                 _ => "",
             };
             let text = format!("cannot {verb} {resource}: {code} {text}{remedy}");
+            if matches!(code, 401 | 403) && self.stats.denied(verb, counted, &text) {
+                tracing::error!("denied: {text}");
+            }
             let error = Unanswered { text, code };
             let transient = matches!(code, 0 | 408 | 429 | 500..);
             if !transient || begun.elapsed() >= GIVE_UP {

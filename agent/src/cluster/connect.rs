@@ -7,6 +7,8 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
+use super::transport;
+
 /// Why there is no client. Nothing has been sent yet: an unreachable server is no such error.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -41,9 +43,10 @@ pub enum ConnectError {
     },
 }
 
-fn chain(error: &KubeconfigError) -> String {
+/// An error with its causes, of which many say their own cause already.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
         if !text.contains(&cause_text) {
@@ -100,7 +103,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     // The watches and look-ups retry by themselves, and count what they retry.
     config.default_retry = false;
     tracing::info!(server = %config.cluster_url, %from, "API server");
-    Client::try_from(config)
+    transport::client(config)
         .map_err(|source| ConnectError::Client { from, source: Box::new(source) })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - [`connect`]: a client from a kubeconfig or the pod's service account
+//! - `transport`: its connections, with a pulse: a server that falls silent is noticed
 //! - `object`, `trim/`: API objects → the facts of [`crate::model`], while they are decoded
 //! - `stream`: one list+watch that never gives up
 //! - `watch`: all slices, all Services, this node's pods
@@ -10,10 +11,12 @@
 //! - `nodes`: whether a node is ready
 //! - `ask`, `limit`: single requests, rate-limited and tried again
 //! - `revisions`: which revision a `StatefulSet` or `DaemonSet` goes to
-//! - `stats`: what it can tell about itself
+//! - `timeline`: whether the server went back in time
+//! - `stats`, `denied`: what it can tell about itself
 
 mod ask;
 mod connect;
+mod denied;
 mod follow;
 mod limit;
 mod names;
@@ -23,7 +26,10 @@ mod resolve;
 mod revisions;
 mod stats;
 mod stream;
+mod timeline;
+mod transport;
 mod trim;
+mod versions;
 mod watch;
 
 use std::sync::Arc;
@@ -34,6 +40,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 pub use connect::{ConnectError, connect};
+pub use denied::Denied;
 pub use object::{Complaint, Facts, Identity, Object};
 pub use stats::{ClusterSnapshot, ClusterStats, Restart, WatchName, WatchSnapshot, WatchState};
 pub use trim::{Unknown, Workload};
@@ -43,6 +50,7 @@ use ask::Ask;
 use follow::Followers;
 use resolve::{QUEUE, Question, Resolver};
 use stream::ListStyle;
+use timeline::Timeline;
 use watch::{Base, Changes, Latch};
 
 /// Watches the cluster and serves the engine's requests until `shutdown`.
@@ -63,17 +71,19 @@ pub async fn run(
     stats: Arc<ClusterStats>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let changes = Changes(changes);
     let base = Base {
         client: client.clone(),
-        changes: Changes(changes),
+        timeline: Timeline::new(changes.clone()),
+        changes,
         latch: Latch::new(stats.clone()),
         stats,
         style: ListStyle::default(),
     };
     let ask = Ask::new(client, base.stats.clone());
     let followers = Followers::new(&base, ask.clone());
-    let (nodes, node_questions) = mpsc::channel(nodes::QUEUE);
-    let node_look_up = nodes::run(ask.clone(), base.changes.clone(), node_questions);
+    let (nodes, node_queue) = nodes::Questions::new();
+    let node_look_up = nodes::run(ask.clone(), base.changes.clone(), nodes.clone(), node_queue);
     let resolver = Resolver::new(ask, base.changes.clone(), base.stats.clone());
     let (questions, queue) = mpsc::channel(QUEUE);
 
@@ -107,7 +117,7 @@ pub async fn run(
 /// Where look-ups wait.
 struct Queues {
     questions: mpsc::Sender<Question>,
-    nodes: mpsc::Sender<Arc<str>>,
+    nodes: nodes::Questions,
 }
 
 /// Hands each request on without ever waiting for the API server or for a receiver: the engine that
@@ -127,7 +137,7 @@ async fn dispatch(
             Some(Request::Resolve { namespace, pod, uid }) => {
                 resolver.put(Question { namespace, pod, uid }, &questions);
             }
-            Some(Request::Node { name }) => nodes::put(name, &nodes),
+            Some(Request::Node { name }) => nodes.put(name),
             Some(Request::Follow { workload, api_version, since }) => {
                 followers.follow(workload, api_version, &since);
             }

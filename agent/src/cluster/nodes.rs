@@ -1,6 +1,9 @@
 //! Whether a node is ready: asked when connections to its pods are not answered.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::mpsc;
@@ -13,12 +16,36 @@ use super::{
 use crate::{engine::ClusterChange, model::NodeFacts};
 
 /// Nodes that may wait to be asked about; the engine asks again for those that had no room.
-pub(super) const QUEUE: usize = 256;
+const QUEUE: usize = 256;
 
-/// Puts a question into the queue. Never waits.
-pub(super) fn put(name: Arc<str>, queue: &mpsc::Sender<Arc<str>>) {
-    if let Err(full) = queue.try_send(name) {
-        tracing::debug!(node = %full.into_inner(), "not looked up now: {QUEUE} nodes are waiting");
+/// The questions that wait: while the API server is away the engine asks again and again.
+#[derive(Clone)]
+pub(super) struct Questions {
+    queue: mpsc::Sender<Arc<str>>,
+    waiting: Arc<Mutex<BTreeSet<Arc<str>>>>,
+}
+
+impl Questions {
+    /// None yet, and where they come out.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Arc<str>>) {
+        let (queue, receiver) = mpsc::channel(QUEUE);
+        (Self { queue, waiting: Arc::default() }, receiver)
+    }
+
+    /// Puts a question into the queue, once. Never waits.
+    pub(super) fn put(&self, name: Arc<str>) {
+        if !self.waiting().insert(name.clone()) {
+            return;
+        }
+        if let Err(full) = self.queue.try_send(name) {
+            let name = full.into_inner();
+            tracing::debug!(node = %name, "not looked up now: {QUEUE} nodes are waiting");
+            self.waiting().remove(&name);
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeSet<Arc<str>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -26,11 +53,14 @@ pub(super) fn put(name: Arc<str>, queue: &mpsc::Sender<Arc<str>>) {
 pub(super) async fn run(
     ask: Ask,
     changes: Changes,
+    questions: Questions,
     mut queue: mpsc::Receiver<Arc<str>>,
 ) -> Stopped {
     let resource = resource_of::<Node>();
     while let Some(name) = queue.recv().await {
-        let facts = match ask.get_cluster_wide::<NodeFacts>(&resource, &name).await {
+        let answer = ask.get_cluster_wide::<NodeFacts>(&resource, &name).await;
+        questions.waiting().remove(&name);
+        let facts = match answer {
             // A node that cannot be read says nothing, but it exists.
             Ok(Some(object)) => match object.facts {
                 Some(facts) => Some(facts),

@@ -1,7 +1,7 @@
 //! What the cluster side can tell about itself: for status, metrics and the log.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -10,8 +10,14 @@ use std::{
 
 use serde::Serialize;
 
-use super::object::Complaint;
+use super::{
+    denied::{Denials, Denied},
+    object::Complaint,
+};
 use crate::closed::names;
+
+/// The most complaints kept in words.
+const MAX_COMPLAINTS: usize = 16;
 
 names! {
     /// A watch, or a group of alike watches.
@@ -42,7 +48,7 @@ names! {
         Ahead = "version_ahead",
         /// The server closed it, as it does every few minutes.
         Closed = "closed",
-        /// Nothing came for longer than the server's own timeout.
+        /// Nothing came for longer than the server's own timeout, or a request was not taken up.
         Silent = "silent",
         /// The server does not stream lists: listed in pages from now on.
         NoStreaming = "no_streaming_list",
@@ -79,11 +85,14 @@ pub struct WatchSnapshot {
     pub last_error: Option<String>,
     /// Objects received, listed and changed.
     pub objects: u64,
+    /// Events older than what was known of their object already, and left out.
+    pub stale: u64,
 }
 
 #[derive(Debug, Default)]
 struct WatchCell {
     objects: AtomicU64,
+    stale: AtomicU64,
     rest: Mutex<WatchSnapshot>,
 }
 
@@ -96,8 +105,10 @@ pub struct ClusterSnapshot {
     pub synced: bool,
     /// Objects, or parts of them, that made no sense, by kind.
     pub skipped: BTreeMap<&'static str, u64>,
-    /// The last such complaint.
-    pub last_complaint: Option<String>,
+    /// The last such complaints, each once: kind, object, and what is wrong with it.
+    pub complaints: Vec<String>,
+    /// What the server forbids, and what that costs.
+    pub denied: Vec<Denied>,
     /// Requests by (resource, HTTP code); code 0: no answer.
     #[serde(serialize_with = "requests_by_name")]
     pub requests: BTreeMap<(String, u16), u64>,
@@ -126,7 +137,8 @@ fn requests_by_name<S: serde::Serializer>(
 pub struct ClusterStats {
     watches: [WatchCell; WatchName::ALL.len()],
     synced: AtomicUsize,
-    skipped: Mutex<(BTreeMap<&'static str, u64>, Option<String>)>,
+    skipped: Mutex<(BTreeMap<&'static str, u64>, VecDeque<String>)>,
+    denied: Mutex<Denials>,
     requests: Mutex<BTreeMap<(String, u16), u64>>,
     pub(super) followed: AtomicUsize,
     pub(super) follow_refused: AtomicU64,
@@ -137,12 +149,13 @@ pub struct ClusterStats {
 impl ClusterStats {
     /// A consistent enough copy: each part is, the whole need not be.
     pub fn snapshot(&self) -> ClusterSnapshot {
-        let (skipped, last_complaint) = lock(&self.skipped).clone();
+        let (skipped, complaints) = lock(&self.skipped).clone();
         ClusterSnapshot {
             watches: WatchName::ALL.iter().map(|name| (*name, self.watch(*name))).collect(),
             synced: self.synced.load(Relaxed) != 0,
             skipped,
-            last_complaint,
+            complaints: complaints.into(),
+            denied: lock(&self.denied).all(),
             requests: lock(&self.requests).clone(),
             followed: self.followed.load(Relaxed),
             follow_refused: self.follow_refused.load(Relaxed),
@@ -156,6 +169,7 @@ impl ClusterStats {
         let cell = &self.watches[name as usize];
         let mut snapshot = lock(&cell.rest).clone();
         snapshot.objects = cell.objects.load(Relaxed);
+        snapshot.stale = cell.stale.load(Relaxed);
         for reason in Restart::ALL {
             snapshot.restarts.entry(*reason).or_insert(0);
         }
@@ -164,6 +178,10 @@ impl ClusterStats {
 
     pub(super) fn received(&self, name: WatchName) {
         self.watches[name as usize].objects.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn stale(&self, name: WatchName) {
+        self.watches[name as usize].stale.fetch_add(1, Relaxed);
     }
 
     pub(super) fn restarted(&self, name: WatchName, reason: Restart, error: Option<&str>) {
@@ -182,9 +200,18 @@ impl ClusterStats {
         self.synced.store(usize::from(synced), Relaxed);
     }
 
-    pub(super) fn requested(&self, resource: &str, code: u16) {
+    /// A request was answered with this code; 0: not at all.
+    pub(super) fn requested(&self, verb: &'static str, resource: &str, code: u16) {
+        if matches!(code, 200 | 404) {
+            lock(&self.denied).lift(verb, resource);
+        }
         let mut requests = lock(&self.requests);
         *requests.entry((resource.to_owned(), code)).or_insert(0) += 1;
+    }
+
+    /// The server forbids it; whether that is news.
+    pub(super) fn denied(&self, verb: &'static str, resource: &str, error: &str) -> bool {
+        lock(&self.denied).put(verb, resource, error)
     }
 
     /// Counts what made no sense and says it: the first of each kind loudly, the rest for those who
@@ -193,7 +220,12 @@ impl ClusterStats {
         for complaint in complaints {
             let first = {
                 let mut skipped = lock(&self.skipped);
-                skipped.1 = Some(complaint.to_string());
+                let text = complaint.to_string();
+                skipped.1.retain(|known| *known != text);
+                skipped.1.push_back(text);
+                if skipped.1.len() > MAX_COMPLAINTS {
+                    skipped.1.pop_front();
+                }
                 let count = skipped.0.entry(complaint.kind).or_insert(0);
                 *count += 1;
                 *count == 1

@@ -15,6 +15,8 @@ use super::{
     object::Facts,
     stats::{ClusterStats, WatchName, WatchState, WatchStats},
     stream::{Event, ListStyle, Sink, Source, Stopped},
+    timeline::Timeline,
+    versions::Versions,
 };
 use crate::{
     engine::ClusterChange,
@@ -91,6 +93,7 @@ pub(super) struct Base {
     pub(super) changes: Changes,
     pub(super) stats: Arc<ClusterStats>,
     pub(super) style: ListStyle,
+    pub(super) timeline: Timeline,
     pub(super) latch: Arc<Latch>,
 }
 
@@ -103,6 +106,7 @@ impl Base {
             fields: None,
             since: None,
             style: self.style.clone(),
+            timeline: self.timeline.clone(),
             stats: WatchStats { name, all: self.stats.clone() },
         }
     }
@@ -111,14 +115,14 @@ impl Base {
         let resource = resource_of::<EndpointSlice>();
         let mut source = self.source::<SliceFacts>(WatchName::EndpointSlices, &resource);
         source.labels = Some(OUR_PROXY.into());
-        source.run(All { base: self, listed: Vec::new() }).await
+        source.run(All::new(self)).await
     }
 
     pub(super) async fn services(self) -> Stopped {
         let resource = resource_of::<Service>();
         let mut source = self.source::<ServiceFacts>(WatchName::Services, &resource);
         source.labels = Some(OUR_PROXY.into());
-        source.run(All { base: self, listed: Vec::new() }).await
+        source.run(All::new(self)).await
     }
 
     pub(super) async fn pods(self, node: &str) -> Stopped {
@@ -172,14 +176,25 @@ impl Everywhere for ServiceFacts {
 struct All {
     base: Base,
     listed: Vec<(Arc<str>, Arc<str>)>,
+    versions: Versions,
+}
+
+impl All {
+    fn new(base: Base) -> Self {
+        Self { base, listed: Vec::new(), versions: Versions::default() }
+    }
 }
 
 impl<F: Everywhere> Sink<F> for All {
     async fn take(&mut self, event: Event<F>) -> Result<(), Stopped> {
         let changes = &self.base.changes;
         match event {
-            Event::ListBegins => self.listed.clear(),
+            Event::ListBegins => {
+                self.listed.clear();
+                self.versions.clear();
+            }
             Event::Listed(object) => {
+                self.versions.is_news(&object.identity);
                 self.listed.push((object.identity.namespace, object.identity.name));
                 if let Some(facts) = object.facts {
                     changes.send(F::exists(facts)).await?;
@@ -189,11 +204,17 @@ impl<F: Everywhere> Sink<F> for All {
                 changes.send(F::listed(std::mem::take(&mut self.listed))).await?;
             }
             Event::Changed(object) => {
-                if let Some(facts) = object.facts {
+                if !self.versions.is_news(&object.identity) {
+                    self.base.stats.stale(F::WATCH);
+                } else if let Some(facts) = object.facts {
                     changes.send(F::exists(facts)).await?;
                 }
             }
             Event::Gone(object) => {
+                if !self.versions.is_gone(&object.identity) {
+                    self.base.stats.stale(F::WATCH);
+                    return Ok(());
+                }
                 let (namespace, name) = (object.identity.namespace, object.identity.name);
                 self.listed.retain(|key| (&key.0, &key.1) != (&namespace, &name));
                 changes.send(F::gone(namespace, name)).await?;

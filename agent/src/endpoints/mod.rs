@@ -72,24 +72,51 @@ pub struct Endpoints {
     /// How many lifetimes are serving, leaving, gone.
     stages: [usize; 3],
     listed: bool,
-    /// Since when the watches are out of step.
-    behind_since: Option<Mono>,
+    /// The watches are out of step, or were just now.
+    behind: Option<Behind>,
+}
+
+/// How long a connection may be dead before that is noticed: what its keepalive takes.
+const UNNOTICED_NANOS: u64 = 20_000_000_000;
+
+/// Watches that are out of step.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    since: Mono,
+    /// A list was completed since: it says how things are.
+    listed: bool,
+    /// They are open again, and what they missed is on its way.
+    back: Option<Mono>,
 }
 
 impl Endpoints {
     /// None known, and the watches not in step yet.
     pub fn out_of_step() -> Self {
-        Self { behind_since: Some(Mono(0)), ..Self::default() }
+        let behind = Behind { since: Mono(0), listed: false, back: None };
+        Self { behind: Some(behind), ..Self::default() }
     }
 
-    /// The watches are in step, or have been out of it since then: what is seen next may be that
-    /// old.
+    /// The watches are in step, or have been out of it since about then: what is seen next may be
+    /// that old. Also when they are open again, for as long as a watch may lag: a watch that goes
+    /// on where it was broken off first brings what was missed.
     pub fn in_step(&mut self, in_step: bool, at: Mono) {
-        self.behind_since = if in_step { None } else { self.behind_since.or(Some(at)) };
+        self.behind = match (self.behind, in_step) {
+            (Some(behind), true) if !behind.listed && behind.since > Mono(0) => {
+                Some(Behind { back: Some(at), ..behind })
+            }
+            (_, true) => None,
+            (behind, false) => {
+                let unnoticed = Mono(at.0.saturating_sub(UNNOTICED_NANOS).max(1));
+                let since = behind.map_or(unnoticed, |behind| behind.since);
+                Some(Behind { since, listed: false, back: None })
+            }
+        };
     }
 
     fn seen(&self, at: Mono) -> Seen {
-        let since = self.behind_since.unwrap_or(at).min(at);
+        let caught_up = |back: Mono| at.since(back) >= WATCH_LAG_NANOS;
+        let behind = self.behind.filter(|behind| !behind.back.is_some_and(caught_up));
+        let since = behind.map_or(at, |behind| behind.since).min(at);
         Seen { at, after: Mono(since.0.saturating_sub(WATCH_LAG_NANOS)) }
     }
 
@@ -113,6 +140,10 @@ impl Endpoints {
         }
         let changes = self.settle(touched, at);
         self.listed = true;
+        self.behind = match self.behind {
+            Some(Behind { back: Some(_), .. }) => None,
+            behind => behind.map(|behind| Behind { listed: true, ..behind }),
+        };
         changes
     }
 

@@ -1,6 +1,8 @@
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
-use super::{Change, Endpoints, Lifetime, MAX_GONE, REMEMBER_NANOS, WATCH_LAG_NANOS};
+use super::{
+    Change, Endpoints, Lifetime, MAX_GONE, REMEMBER_NANOS, UNNOTICED_NANOS, WATCH_LAG_NANOS,
+};
 use crate::model::{
     Endpoint, EndpointConditions, Mono, ObjectRef, ServiceFacts, ServicePort, SliceFacts, SlicePort,
 };
@@ -199,13 +201,39 @@ fn what_is_seen_after_an_outage_may_have_been_since_its_begin() {
     endpoints.in_step(false, at(100));
     endpoints.slice(&slice("s", "api", vec![endpoint("10.0.0.2", "b", READY)]), at(170));
     let [gone, new] = [1, 2].map(|n| endpoints.at(address(&format!("10.0.0.{n}:8080")))[0].clone());
-    let since = Mono(at(100).0 - WATCH_LAG_NANOS);
+    let since = Mono(at(100).0 - UNNOTICED_NANOS - WATCH_LAG_NANOS);
     assert_eq!((gone.left, gone.left_after), (Some(at(170)), Some(since)));
     assert_eq!((new.first_seen, new.begun_after), (at(170), since));
     endpoints.in_step(true, at(171));
     endpoints.slice(&slice("s", "api", Vec::new()), at(200));
     let left_after = endpoints.at(address("10.0.0.2:8080"))[0].left_after;
     assert_eq!(left_after, Some(Mono(at(200).0 - WATCH_LAG_NANOS)));
+}
+
+#[test]
+fn a_watch_that_goes_on_where_it_was_brings_the_past_and_one_that_lists_anew_does_not() {
+    let ready = |name: &str, last: u8| {
+        slice(name, "api", vec![endpoint(&format!("10.0.0.{last}"), name, READY)])
+    };
+    let mut endpoints = listed();
+    for (name, last) in [("a", 1), ("b", 2), ("c", 3)] {
+        endpoints.slice(&ready(name, last), at(1));
+    }
+    let left_after = |name: &str, last: u8, when: u64, endpoints: &mut Endpoints| {
+        endpoints.slice_gone(&("shop".into(), name.into()), at(when));
+        endpoints.at(address(&format!("10.0.0.{last}:8080")))[0].left_after.unwrap()
+    };
+    let since = Mono(at(100).0 - UNNOTICED_NANOS - WATCH_LAG_NANOS);
+    endpoints.in_step(false, at(100));
+    endpoints.in_step(true, at(170));
+    assert_eq!(left_after("a", 1, 171, &mut endpoints), since, "it was missed meanwhile");
+    endpoints.in_step(false, at(172));
+    let names = [("shop".into(), "b".into()), ("shop".into(), "c".into())];
+    endpoints.slices_listed(&names, at(173));
+    endpoints.in_step(true, at(174));
+    let lag = |when: u64| Mono(at(when).0 - WATCH_LAG_NANOS);
+    assert_eq!(left_after("b", 2, 175, &mut endpoints), lag(175), "the list was the present");
+    assert_eq!(left_after("c", 3, 200, &mut endpoints), lag(200));
 }
 
 #[test]

@@ -18,6 +18,9 @@ const FOLLOW_NANOS: u64 = 60_000_000_000;
 /// A question without a useful answer is asked again after this long, if it still matters.
 const ASK_AGAIN_NANOS: u64 = 10_000_000_000;
 
+/// The most workloads of which it is remembered that there was no room to follow them.
+pub(super) const MAX_NOT_FOLLOWED: usize = 20_000;
+
 /// The most pods of which it is remembered that they were asked about.
 pub(super) const MAX_ASKED: usize = 20_000;
 
@@ -85,9 +88,17 @@ pub(super) fn answered(state: &mut State, uid: &str, out: &mut Outputs) {
 fn follow(state: &mut State, pod_uid: &str, since: &Arc<str>, out: &mut Outputs) {
     let Some(workload) = state.owners.workload_of(pod_uid) else { return };
     let uid = workload.uid.clone();
-    if state.followed.contains_key(&uid) || state.followed.len() >= MAX_FOLLOWED {
+    if state.followed.contains_key(&uid) {
         return;
     }
+    if state.followed.len() >= MAX_FOLLOWED {
+        if state.not_followed.get(&uid).is_none() {
+            state.follow_refused += 1;
+            state.not_followed.insert(uid, ());
+        }
+        return;
+    }
+    state.not_followed.remove(&uid);
     let known = state.owners.workload_by_uid(&uid).map(|facts| facts.object.api_version.clone());
     let said_by_set = || {
         let set = state.owners.replica_sets_of(&uid).next()?;

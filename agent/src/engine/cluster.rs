@@ -75,6 +75,7 @@ pub(super) fn changed(state: &mut State, change: ClusterChange, out: &mut Output
             ask::answered(state, &uid, out);
         }
         ClusterChange::Node { name, facts } => state.nodes.answered(&name, facts, at),
+        ClusterChange::VersionsRestarted => state.owners.versions_restarted(),
         ClusterChange::Synced(synced) => {
             if state.synced != synced {
                 state.synced = synced;

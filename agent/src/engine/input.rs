@@ -139,6 +139,9 @@ pub enum ClusterChange {
         /// The node; `None` if there is none of that name.
         facts: Option<Arc<NodeFacts>>,
     },
+    /// Versions have begun anew: the API server was restored, and is behind what it said before.
+    /// Everything is listed anew after this, and what it says is how things are.
+    VersionsRestarted,
     /// Whether every watch has caught up; while not, verdicts wait.
     Synced(bool),
 }

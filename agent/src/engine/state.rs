@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AttemptCounts, Request,
-    ask::{Asked, Followed, MAX_ASKED},
+    ask::{Asked, Followed, MAX_ASKED, MAX_NOT_FOLLOWED},
     coverage::Coverage,
     verdicts::Held,
 };
@@ -131,6 +131,9 @@ pub struct State {
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) coverage: Coverage,
+    /// Workloads that should be followed, and are not for want of room, by UID.
+    pub(super) not_followed: Remembered<()>,
+    pub(super) follow_refused: u64,
     pub(super) lost: u64,
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
@@ -167,6 +170,8 @@ impl State {
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             coverage: Coverage::default(),
+            not_followed: Remembered::new(MAX_NOT_FOLLOWED),
+            follow_refused: 0,
             lost: 0,
             cancelled: 0,
             undirected: 0,
@@ -252,6 +257,12 @@ impl State {
         self.overflowed + self.attempts.overflowed
     }
 
+    /// Workloads with something in flight that were not followed for want of room: counted once
+    /// each, until there is room.
+    pub fn follow_refused(&self) -> u64 {
+        self.follow_refused
+    }
+
     /// Services that a workload's pods were seen behind.
     pub fn services_of(&self, workload: &WorkloadKey) -> BTreeSet<Arc<str>> {
         let lives = self
@@ -299,6 +310,7 @@ impl State {
             ("counts", self.counts.len()),
             ("asked", self.asked.len()),
             ("followed", self.followed.len()),
+            ("not_followed", self.not_followed.len()),
             ("delays", self.delays.len()),
         ])
     }

@@ -122,6 +122,7 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
         counts: &state.counts,
         nodes: &state.nodes,
         failing: &state.failing,
+        not_followed: &state.not_followed,
         bad_backend_after: state.config.bad_backend_after_nanos,
         now: ended.plus(state.now.since(waits_since)),
         probing_node: from_node.then_some(&*state.config.node),

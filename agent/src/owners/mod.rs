@@ -100,6 +100,19 @@ impl Owners {
         self.pods.gone(facts, clock, at);
     }
 
+    /// Versions have begun anew: those known compare with none that come.
+    pub fn versions_restarted(&mut self) {
+        self.pods.versions_restarted();
+        self.replica_sets.for_each_mut(|set| {
+            Arc::make_mut(&mut set.facts).resource_version = "".into();
+            set.wanted = Wanted::default();
+        });
+        self.workloads.for_each_mut(|workload| {
+            Arc::make_mut(&mut workload.facts).resource_version = "".into();
+            workload.wanted = Wanted::default();
+        });
+    }
+
     /// Pods of this node that a complete list of its pods lacks.
     pub fn missing_on(&self, node: &str, listed: &[Arc<str>]) -> Vec<Arc<PodFacts>> {
         let listed: BTreeSet<&Arc<str>> = listed.iter().collect();

@@ -130,6 +130,14 @@ impl Pods {
         }
     }
 
+    /// Versions have begun anew; a pod that is known to be gone stays so, whatever is said of it.
+    pub(super) fn versions_restarted(&mut self) {
+        self.by_uid.for_each_mut(|pod| {
+            Arc::make_mut(&mut pod.facts).resource_version = "".into();
+            (pod.first_version, pod.deletion_version) = (None, None);
+        });
+    }
+
     /// Forgets a pod altogether.
     pub(super) fn forget(&mut self, uid: &str) {
         if let Some(pod) = self.by_uid.remove(uid) {

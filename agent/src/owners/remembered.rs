@@ -47,6 +47,13 @@ impl<V> Remembered<V> {
         self.entries.values().map(|(_, value)| value)
     }
 
+    /// Changes each entry; none counts as touched by it.
+    pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut V)) {
+        for (_, value) in self.entries.values_mut() {
+            change(value);
+        }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.len()

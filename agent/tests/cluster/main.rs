@@ -4,7 +4,12 @@
 mod support;
 
 mod agent;
+mod denied;
+mod faults;
 mod follow;
+mod malformed;
+mod many;
 mod objects;
+mod order;
 mod resolve;
 mod watch;

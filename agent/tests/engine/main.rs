@@ -9,6 +9,7 @@
 //! - `serving`: failures on endpoints that did not leave
 //! - `identity`: whose address it was, and which Service
 //! - `waiting`: evidence that comes late, and what no verdict is given on
+//! - `outage`: the API server was away, or went back in time
 //! - `rollouts`: how rollouts are observed
 //! - `properties`: what holds for any input
 //! - `recordings`: inputs written down and read back
@@ -18,6 +19,7 @@ mod coverage;
 mod departures;
 mod faults;
 mod identity;
+mod outage;
 mod properties;
 mod recordings;
 mod rollouts;

@@ -183,6 +183,12 @@ impl World {
         self.version.to_string().into()
     }
 
+    /// The API server was restored: its versions begin anew, below those it gave out.
+    pub fn restart_versions(&mut self) {
+        self.version = 10;
+        self.cluster(ClusterChange::VersionsRestarted);
+    }
+
     pub fn service(&mut self, name: &str, ip: &str) {
         let facts = ServiceFacts {
             namespace: "shop".into(),

@@ -70,6 +70,8 @@ pub enum Reply {
     Status(u16, &'static str),
     /// 200 and these lines.
     Watch(Vec<Step>),
+    /// This, so much later.
+    Late(Duration, Box<Reply>),
 }
 
 impl Reply {
@@ -140,7 +142,14 @@ impl ApiServer {
         let router = Router::new().fallback(move |query: Query<_>, request: Request| {
             let call = read(&log, query.0, &request);
             let script = script.clone();
-            async move { respond(script(&call)) }
+            async move {
+                let mut reply = script(&call);
+                while let Reply::Late(time, then) = reply {
+                    tokio::time::sleep(time).await;
+                    reply = *then;
+                }
+                respond(reply)
+            }
         });
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { address, calls }
@@ -194,5 +203,6 @@ fn respond(reply: Reply) -> Response {
             });
             Body::from_stream(lines).into_response()
         }
+        Reply::Late(_, then) => respond(*then),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::fault::FaultArgs;
 use crate::matrix::MatrixArgs;
 use crate::net::{AddressPlan, IpFamily};
 use crate::rest::RestArgs;
@@ -43,6 +44,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// One attribution scenario, judged by the lab's own log of who removed which pod
     Scenario(ScenarioArgs),
+    /// A fault of the API server in the middle of a rollout, seen by the agents only
+    Fault(FaultArgs),
     /// What the agents use while nothing rolls out, against the bars
     Rest(RestArgs),
     /// Every cell of setups, modes and delays, and every scenario, several at a time

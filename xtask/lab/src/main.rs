@@ -19,6 +19,7 @@
 //! - [`compare`]: truth against reports; pure
 //! - [`run`]: one run from the first link to the last line; [`demo`]: two of them and a table
 //! - [`rest`]: what the agents use while nothing rolls out; [`matrix`]: every cell, several at a time
+//! - [`fault`]: what befalls the API server as the agents see it
 //! - [`scenario`]: what else removes and breaks pods, and what each failure must be blamed on
 
 mod agent;
@@ -28,6 +29,7 @@ mod cli;
 mod compare;
 mod controllers;
 mod demo;
+mod fault;
 mod isolate;
 mod journal;
 mod kubelet;
@@ -52,11 +54,13 @@ fn main() -> ExitCode {
         Err(error) => return cli::explain(&error),
     };
     let outcome = match cli.command {
-        Command::Run(args) if args.inside => run::inside(&args),
+        Command::Run(args) if args.inside => run::inside(&args, None),
         Command::Run(args) => run::outside(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Scenario(args) if args.inside => scenario::inside(&args),
         Command::Scenario(args) => scenario::outside(&args),
+        Command::Fault(args) if args.inside => fault::inside(&args),
+        Command::Fault(args) => fault::outside(&args),
         Command::Rest(args) if args.inside => rest::inside(&args),
         Command::Rest(args) => rest::outside(&args),
         Command::Matrix(args) => matrix::run(&args),

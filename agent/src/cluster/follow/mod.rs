@@ -28,6 +28,7 @@ use super::{
     revisions::{self, RevisionFacts},
     stats::{ClusterStats, WatchName, WatchStats},
     stream::{ListStyle, Source, Stopped},
+    timeline::Timeline,
     trim::{Unknown, Workload},
     watch::{Base, Changes, resource_of, spell},
 };
@@ -50,6 +51,7 @@ pub(super) struct Followers {
     changes: Changes,
     stats: Arc<ClusterStats>,
     style: ListStyle,
+    timeline: Timeline,
     tokens: HashMap<WorkloadKey, CancellationToken>,
     tasks: JoinSet<WorkloadKey>,
 }
@@ -61,6 +63,7 @@ impl Followers {
             changes: base.changes.clone(),
             stats: base.stats.clone(),
             style: base.style.clone(),
+            timeline: base.timeline.clone(),
             tokens: HashMap::new(),
             tasks: JoinSet::new(),
         }
@@ -86,6 +89,7 @@ impl Followers {
             changes: self.changes.clone(),
             stats: self.stats.clone(),
             style: self.style.clone(),
+            timeline: self.timeline.clone(),
             since: Some(since.to_owned()).filter(|since| !since.is_empty()),
             selector,
             shared: Arc::default(),
@@ -133,6 +137,7 @@ struct Followed {
     changes: Changes,
     stats: Arc<ClusterStats>,
     style: ListStyle,
+    timeline: Timeline,
     key: WorkloadKey,
     api_version: Arc<str>,
     since: Option<String>,
@@ -178,6 +183,7 @@ impl Followed {
             fields: None,
             since: None,
             style: self.style.clone(),
+            timeline: self.timeline.clone(),
             stats: WatchStats { name, all: self.stats.clone() },
         }
     }

@@ -37,6 +37,9 @@ use crate::{
 pub(super) const QUEUE: usize = 1024;
 /// Look-ups under way at once.
 const WORKERS: usize = 8;
+/// With more questions waiting than this, pods and Deployments are listed rather than asked for one
+/// by one: a hundred rollouts at once would take longer than their verdicts wait.
+const CROWD: usize = 32;
 
 /// The pod that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +47,13 @@ pub(super) struct Question {
     pub(super) namespace: Arc<str>,
     pub(super) pod: Arc<str>,
     pub(super) uid: Arc<str>,
+}
+
+/// What there is under a pod's name.
+enum Found {
+    Pod(Arc<PodFacts>),
+    Unreadable,
+    Nothing,
 }
 
 /// An answer in words and as a reference.
@@ -64,7 +74,8 @@ pub(super) struct Resolver {
     ask: Ask,
     changes: Changes,
     stats: Arc<ClusterStats>,
-    pods: ApiResource,
+    pods: Lists<PodFacts>,
+    deployments: Lists<Workload<Deployment>>,
     replica_sets: Lists<ReplicaSetFacts>,
     stateful_sets: Lists<Workload<StatefulSet>>,
     daemon_sets: Lists<Workload<DaemonSet>>,
@@ -78,7 +89,8 @@ impl Resolver {
             ask,
             changes,
             stats,
-            pods: resource_of::<Pod>(),
+            pods: Lists::new(resource_of::<Pod>()),
+            deployments: Lists::new(resource_of::<Deployment>()),
             replica_sets: Lists::new(resource_of::<ReplicaSet>()),
             stateful_sets: Lists::new(resource_of::<StatefulSet>()),
             daemon_sets: Lists::new(resource_of::<DaemonSet>()),
@@ -145,20 +157,54 @@ impl Resolver {
 
     async fn resolve(&self, question: &Question) -> Result<Answer, Stopped> {
         let Question { namespace, pod, uid } = question;
-        let why_by_name = match self.ask.get::<PodFacts>(&self.pods, namespace, pod).await {
-            Ok(Some(object)) if object.identity.uid == *uid => match object.facts {
-                Some(facts) => {
-                    let owner = facts.owner.clone();
-                    self.changes.send(ClusterChange::Pod(facts)).await?;
-                    return self.through_pod(namespace, owner).await;
-                }
-                None => "the pod cannot be read".to_owned(),
-            },
-            Ok(Some(_)) => "the pod is gone and another has its name".to_owned(),
-            Ok(None) => "the pod is gone".to_owned(),
+        let why_by_name = match self.pod(namespace, pod).await {
+            Ok(Found::Pod(facts)) if facts.uid == *uid => {
+                let owner = facts.owner.clone();
+                self.changes.send(ClusterChange::Pod(facts)).await?;
+                return self.through_pod(namespace, owner).await;
+            }
+            Ok(Found::Pod(_)) => "the pod is gone and another has its name".to_owned(),
+            Ok(Found::Unreadable) => "the pod cannot be read".to_owned(),
+            Ok(Found::Nothing) => "the pod is gone".to_owned(),
             Err(error) => error.to_string(),
         };
         self.through_name(namespace, pod, why_by_name).await
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.waiting().len() > CROWD
+    }
+
+    /// A pod by its name.
+    async fn pod(&self, namespace: &Arc<str>, name: &str) -> Result<Found, Unanswered> {
+        // Where it may not list, it asks one by one.
+        if self.is_crowded()
+            && let Ok(pods) = self.pods.get(&self.ask, namespace, LIST_FRESH).await
+        {
+            let pod = pods.into_iter().find(|pod| &*pod.name == name);
+            return Ok(pod.map_or(Found::Nothing, Found::Pod));
+        }
+        let object = self.ask.get::<PodFacts>(&self.pods.resource, namespace, name).await?;
+        Ok(match object.map(|object| object.facts) {
+            Some(Some(facts)) => Found::Pod(facts),
+            Some(None) => Found::Unreadable,
+            None => Found::Nothing,
+        })
+    }
+
+    /// A Deployment of a `ReplicaSet`.
+    async fn deployment(
+        &self,
+        namespace: &Arc<str>,
+        owner: &ObjectRef,
+    ) -> Result<Option<Arc<WorkloadFacts>>, Unanswered> {
+        if self.is_crowded()
+            && let Ok(all) = self.deployments.get(&self.ask, namespace, LIST_FRESH).await
+        {
+            let found = all.into_iter().find(|workload| workload.facts.object.uid == owner.uid);
+            return Ok(found.map(|workload| Arc::new(workload.facts.clone())));
+        }
+        self.workload::<Deployment>(&self.deployments.resource, namespace, owner).await
     }
 
     async fn through_pod(
@@ -292,9 +338,7 @@ impl Resolver {
         how: &mut String,
     ) -> Result<(), Stopped> {
         let found = match &*owner.kind {
-            "Deployment" => {
-                self.workload::<Deployment>(&resource_of::<Deployment>(), namespace, owner).await
-            }
+            "Deployment" => self.deployment(namespace, owner).await,
             "StatefulSet" => {
                 self.workload::<StatefulSet>(&self.stateful_sets.resource, namespace, owner).await
             }

@@ -19,8 +19,10 @@ use std::{
 use kube::{Api, api::WatchParams, core::Status};
 
 use super::{
+    connect::chain,
     object::{Facts, Object},
     stats::{Restart, WatchState, WatchStats},
+    timeline::Timeline,
 };
 use round::Run;
 
@@ -82,6 +84,8 @@ pub(super) struct Source<F> {
     pub(super) since: Option<String>,
     /// See [`ListStyle`].
     pub(super) style: ListStyle,
+    /// See [`Timeline`].
+    pub(super) timeline: Timeline,
     /// Where to count.
     pub(super) stats: WatchStats,
 }
@@ -136,26 +140,25 @@ impl<F: Facts> Source<F> {
         }
     }
 
-    fn failure(&self, verb: &str, error: kube::Error) -> End {
+    fn failure(&self, verb: &'static str, error: kube::Error) -> End {
         let resource = &self.resource;
         match error {
             kube::Error::Api(status) => {
-                self.stats.all.requested(resource, status.code);
+                self.stats.all.requested(verb, resource, status.code);
                 self.refusal(verb, &status, false)
             }
             error => {
-                self.stats.all.requested(resource, 0);
-                let error = anyhow::Error::new(error);
+                self.stats.all.requested(verb, resource, 0);
                 End {
                     reason: Restart::Error,
-                    error: Some(format!("cannot {verb} {resource}: {error:#}")),
+                    error: Some(format!("cannot {verb} {resource}: {}", chain(&error))),
                     opened: false,
                 }
             }
         }
     }
 
-    fn refusal(&self, verb: &str, status: &Status, opened: bool) -> End {
+    fn refusal(&self, verb: &'static str, status: &Status, opened: bool) -> End {
         let (code, message, resource) = (status.code, &status.message, &self.resource);
         let causes = status.details.as_ref().map(|details| &details.causes[..]).unwrap_or_default();
         let ahead = causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
@@ -168,6 +171,9 @@ impl<F: Facts> Source<F> {
             _ => (Restart::Error, ""),
         };
         let error = format!("cannot {verb} {resource}: {code} {message}{remedy}");
+        if reason == Restart::Denied {
+            self.stats.all.denied(verb, resource, &error);
+        }
         End { reason, error: Some(error), opened }
     }
 }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{End, Event, Sink, Source, Stop, Stopped, WATCH_SECONDS};
 use crate::cluster::{
+    connect::chain,
     object::{Complaint, Facts, Object},
     stats::{Restart, WatchState, WatchStats},
 };
@@ -22,6 +23,10 @@ const SILENCE_MARGIN: Duration = Duration::from_secs(5);
 /// A server that knows no streamed lists ignores the wish, and then never says that the list is
 /// complete: after this long without an object, the list is asked for in pages.
 const LIST_SILENCE: Duration = Duration::from_secs(10);
+/// A server that has the connection begins to answer within this time: a watch at once, well below
+/// the time for which a verdict waits for evidence; a page of a list within the server's own limit.
+const WATCH_OPENS: Duration = Duration::from_secs(20);
+const PAGE_COMES: Duration = Duration::from_secs(60);
 /// A watch that lasted this long is begun again at once.
 const LASTED: Duration = Duration::from_secs(1);
 /// A version may be refused this long after the last list without that being a server in trouble.
@@ -61,8 +66,14 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
             };
             let WatchStats { name, all } = &self.source.stats;
             all.restarted(*name, end.reason, end.error.as_deref());
-            let mut at_once =
-                end.opened && begun.elapsed() >= LASTED || end.reason == Restart::NoStreaming;
+            let lasted = end.opened && begun.elapsed() >= LASTED;
+            if lasted {
+                backoff = DefaultBackoff::default();
+            }
+            let mut at_once = lasted || end.reason == Restart::NoStreaming;
+            if end.reason == Restart::Ahead {
+                self.source.timeline.restarted().await?;
+            }
             if matches!(end.reason, Restart::Gone410 | Restart::Ahead) {
                 at_once |= self.version.is_some()
                     && self.listed.is_none_or(|at| at.elapsed() >= RELIST_AT_ONCE);
@@ -72,13 +83,17 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
             let state = match end.reason {
                 Restart::Denied => WatchState::Denied,
                 _ if self.state == WatchState::Starting => WatchState::Starting,
-                // Open until just now, and about to be open again: nothing is missed.
-                _ if at_once && self.version.is_some() => self.state,
+                // Closed in good order, and about to be open again: nothing is missed.
+                Restart::Closed if at_once && self.version.is_some() => self.state,
                 _ => WatchState::Lost,
             };
             self.enter(state, end.error.as_deref()).await?;
             if !at_once {
-                sleep(backoff.next().unwrap_or(Duration::from_secs(30))).await;
+                let pause = backoff.next().unwrap_or(Duration::from_secs(30));
+                match end.reason {
+                    Restart::Error | Restart::Silent => self.source.timeline.pause(pause).await,
+                    _ => sleep(pause).await,
+                }
             }
         }
     }
@@ -94,13 +109,34 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
         }
         let version = self.version.clone().unwrap_or_default();
         let params = self.source.watch_params(false);
-        let stream = match self.source.api.watch(&params, &version).await {
+        let stream = match self
+            .taken_up("watch", WATCH_OPENS, self.source.api.watch(&params, &version))
+            .await?
+        {
             Ok(stream) => stream,
             Err(error) => return Err(self.source.failure("watch", error).into()),
         };
-        self.source.stats.all.requested(&self.source.resource, 200);
+        self.source.stats.all.requested("watch", &self.source.resource, 200);
         self.enter(WatchState::Synced, None).await?;
         self.follow(pin!(stream), silence(&params)).await
+    }
+
+    /// Waits for a server that has the connection, but does not answer.
+    async fn taken_up<T>(
+        &self,
+        verb: &'static str,
+        limit: Duration,
+        answer: impl Future<Output = kube::Result<T>>,
+    ) -> Result<kube::Result<T>, End> {
+        if let Ok(answer) = timeout(limit, answer).await {
+            return Ok(answer);
+        }
+        let resource = &self.source.resource;
+        self.source.stats.all.requested(verb, resource, 0);
+        let waited = limit.as_secs();
+        let error =
+            format!("cannot {verb} {resource}: the API server did not answer for {waited} s");
+        Err(End { reason: Restart::Silent, error: Some(error), opened: false })
     }
 
     async fn list_in_pages(&mut self) -> Result<(), Stop> {
@@ -117,11 +153,12 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
         }
         self.sink.take(Event::ListBegins).await?;
         loop {
-            let page = match self.source.api.list(&params).await {
-                Ok(page) => page,
-                Err(error) => return Err(self.source.failure("list", error).into()),
-            };
-            self.source.stats.all.requested(&self.source.resource, 200);
+            let page =
+                match self.taken_up("list", PAGE_COMES, self.source.api.list(&params)).await? {
+                    Ok(page) => page,
+                    Err(error) => return Err(self.source.failure("list", error).into()),
+                };
+            self.source.stats.all.requested("list", &self.source.resource, 200);
             for object in page.items {
                 self.receive(&object);
                 self.sink.take(Event::Listed(object)).await?;
@@ -153,16 +190,17 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
     /// The list as the first part of a watch (`sendInitialEvents`, on by default since 1.32).
     async fn list_streamed(&mut self) -> Result<Infallible, Stop> {
         let params = self.source.watch_params(true);
-        let stream = match self.source.api.watch(&params, "").await {
-            Ok(stream) => stream,
-            // 422: the feature gate is off. The others: what stands before an API server may say.
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 405 | 422 | 501) => {
-                self.source.stats.all.requested(&self.source.resource, status.code);
-                return Err(self.no_streaming(&status.message).into());
-            }
-            Err(error) => return Err(self.source.failure("watch", error).into()),
-        };
-        self.source.stats.all.requested(&self.source.resource, 200);
+        let stream =
+            match self.taken_up("watch", WATCH_OPENS, self.source.api.watch(&params, "")).await? {
+                Ok(stream) => stream,
+                // 422: the feature gate is off. The others: what stands before an API server may say.
+                Err(kube::Error::Api(status)) if matches!(status.code, 400 | 405 | 422 | 501) => {
+                    self.source.stats.all.requested("watch", &self.source.resource, status.code);
+                    return Err(self.no_streaming(&status.message).into());
+                }
+                Err(error) => return Err(self.source.failure("watch", error).into()),
+            };
+        self.source.stats.all.requested("watch", &self.source.resource, 200);
         let mut stream = pin!(stream);
         self.sink.take(Event::ListBegins).await?;
         loop {
@@ -239,8 +277,8 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
                 Ok(None)
             }
             Some(Err(error)) => {
-                let error = anyhow::Error::new(error);
-                let error = format!("watch of {} broke off: {error:#}", self.source.resource);
+                let resource = &self.source.resource;
+                let error = format!("watch of {resource} broke off: {}", chain(&error));
                 Err(End { reason: Restart::Error, error: Some(error), opened: true })
             }
         }
@@ -282,6 +320,9 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
         }
         if state == self.state {
             return Ok(());
+        }
+        if self.state == WatchState::Lost && state == WatchState::Synced {
+            self.source.timeline.is_back();
         }
         self.state = state;
         let error = error.unwrap_or("the connection was lost");

@@ -1,6 +1,7 @@
 //! The rollrace agents of a lab, one real process a node, and what they report.
 
 mod exposure;
+mod readiness;
 pub mod report;
 mod usage;
 
@@ -18,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use self::exposure::Exposure;
 use self::exposure::MetricsWatch;
+pub use self::readiness::{Readiness, ReadinessWatch};
 use self::report::{Failures, Rollouts, Status};
 pub use self::usage::Usage;
 use crate::net::{HttpAnswer, Namespace, NodeAddresses, http_get};
@@ -143,6 +145,11 @@ impl Agent {
     /// The node it runs on.
     pub fn node(&self) -> &str {
         &self.node
+    }
+
+    /// Where it answers `/readyz` and `/metrics`, and where `/api/v1`.
+    pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (self.address, self.api)
     }
 
     /// What the process had used when it was ready.

@@ -5,9 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
+
+use super::entrance::Open;
 use super::store::Snapshot;
 use super::usage::{Usage, UsageKey};
-use super::{Removal, Server};
+use super::{Removal, Server, serve};
 
 /// A running server. Clones are the same server.
 #[derive(Debug, Clone)]
@@ -32,30 +35,10 @@ impl Handle {
     pub fn set_watch_delay(&self, user_prefix: &str, delay: Duration) {
         self.server.dials.send_modify(|dials| dials.set_watch_delay(user_prefix, delay));
     }
-}
 
-/// Faults, succession, and the counters of what the agents cost.
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "for the fault tests and the RBAC and cost checks of the whole lab"
-    )
-)]
-impl Handle {
     /// Answers every request of these users that much later.
     pub fn set_request_delay(&self, user_prefix: &str, delay: Duration) {
         self.server.dials.send_modify(|dials| dials.set_request_delay(user_prefix, delay));
-    }
-
-    /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
-    pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
-        self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
-    }
-
-    /// Takes back every refusal for exactly this prefix.
-    pub fn allow_all(&self, user_prefix: &str) {
-        self.server.dials.send_modify(|dials| dials.allow_all(user_prefix));
     }
 
     /// Ends the running watches of these users, in good order.
@@ -68,14 +51,40 @@ impl Handle {
         self.server.lock().compact();
     }
 
-    /// Requests and bytes so far, by user, verb and resource.
-    pub fn usage(&self) -> BTreeMap<UsageKey, Usage> {
-        self.server.usage.all()
-    }
-
     /// A copy of the state, for `Options::state` of a successor.
     pub fn snapshot(&self) -> Snapshot {
         self.server.lock().snapshot()
+    }
+
+    /// Every pod deletion so far, oldest first.
+    pub fn removals(&self) -> Vec<Removal> {
+        self.server.lock().removals.clone()
+    }
+
+    /// Serves on a further listener, which can be stopped alone.
+    pub(super) fn serve_also(&self, listener: TcpListener) -> Open {
+        let stop = self.server.stop.child_token();
+        let task = tokio::spawn(serve::serve(listener, Arc::clone(&self.server), stop.clone()));
+        Open { stop, task }
+    }
+}
+
+/// Refusals, and the counters of what the agents cost.
+#[cfg_attr(not(test), expect(dead_code, reason = "for the RBAC and cost checks of the whole lab"))]
+impl Handle {
+    /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
+    pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
+        self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
+    }
+
+    /// Takes back every refusal for exactly this prefix.
+    pub fn allow_all(&self, user_prefix: &str) {
+        self.server.dials.send_modify(|dials| dials.allow_all(user_prefix));
+    }
+
+    /// Requests and bytes so far, by user, verb and resource.
+    pub fn usage(&self) -> BTreeMap<UsageKey, Usage> {
+        self.server.usage.all()
     }
 
     /// The revision of the last write.
@@ -83,10 +92,6 @@ impl Handle {
         self.server.lock().revision()
     }
 
-    /// Every pod deletion so far, oldest first.
-    pub fn removals(&self) -> Vec<Removal> {
-        self.server.lock().removals.clone()
-    }
     /// Stops: the listener is closed and every connection is cut. A successor may bind the same
     /// address.
     pub fn shutdown(&self) {

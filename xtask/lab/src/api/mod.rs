@@ -13,6 +13,7 @@
 //! - `write`, `delete`, `defaults`: what writes do
 //! - `list`, `watch`, `selector`, `view`: what reads see
 //! - `request`, `route`, `serve`, `discovery`, `failure`: HTTP
+//! - [`Entrance`]: a way in that can be shut
 //! - [`Handle`]: what the lab asks of a running server; [`dials`], [`usage`]: what it turns and
 //!   reads
 
@@ -21,6 +22,7 @@ mod defaults;
 mod delete;
 pub mod dials;
 mod discovery;
+mod entrance;
 mod failure;
 mod handle;
 mod list;
@@ -49,6 +51,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use client::client;
 use dials::Dials;
+pub use entrance::Entrance;
 use failure::Failure;
 pub use handle::Handle;
 use store::{Snapshot, State};
@@ -136,6 +139,6 @@ pub fn start(listener: TcpListener, options: Options) -> Handle {
         stop: CancellationToken::new(),
         options,
     });
-    tokio::spawn(serve::serve(listener, Arc::clone(&server)));
+    tokio::spawn(serve::serve(listener, Arc::clone(&server), server.stop.clone()));
     Handle::new(server, address)
 }

@@ -10,18 +10,19 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::{Server, route};
 
 /// The pause after a failed accept (out of descriptors): the listener would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until the server is stopped.
-pub async fn serve(listener: TcpListener, server: Arc<Server>) {
+/// Serves until it is stopped.
+pub async fn serve(listener: TcpListener, server: Arc<Server>, stop: CancellationToken) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            () = server.stop.cancelled() => break,
+            () = stop.cancelled() => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {

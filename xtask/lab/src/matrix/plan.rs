@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::cli::{Mode, ProxyMode};
+use crate::fault::Fault;
 use crate::net::IpFamily;
 use crate::scenario::Scenario;
 use crate::setup::Setup;
@@ -17,6 +18,8 @@ const PROXY_DELAYS: [u64; 3] = [0, 500, 3000];
 const FAMILY_SETUPS: [Setup; 3] = [Setup::Naive, Setup::Readiness, Setup::Prestop];
 /// What a lab takes besides its load: building, deploying, the last verdicts. Measured.
 const BESIDES_THE_LOAD: u64 = 8;
+/// Until an agent is ready again after a fault, and its last verdict is reached.
+const AFTER_A_FAULT: u64 = 30;
 /// A pod that ignores SIGTERM is killed 30 s after its deletion, and its kept connections are cut
 /// then: 5 s of load, 8 s of rollout, 30 s, and some seconds to see it.
 const IGNORED_SIGTERM_SECONDS: u64 = 50;
@@ -57,6 +60,15 @@ pub fn cells(seconds: u64) -> Vec<Cell> {
         name: format!("scenario-{}", scenario.name()),
         arguments: ["scenario", scenario.name()].map(str::to_owned).into(),
         expected_seconds: scenario.dials().seconds + BESIDES_THE_LOAD,
+    }));
+    cells.extend(Fault::value_variants().iter().map(|fault| {
+        let dials = fault.dials();
+        let seconds = dials.load.max(5 + dials.after + dials.lasts + AFTER_A_FAULT);
+        Cell {
+            name: format!("fault-{}", fault.name()),
+            arguments: ["fault", fault.name()].map(str::to_owned).into(),
+            expected_seconds: seconds + BESIDES_THE_LOAD,
+        }
     }));
     cells
 }

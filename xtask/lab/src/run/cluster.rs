@@ -26,6 +26,8 @@ use crate::{api, controllers};
 pub const NAMESPACE: &str = "shop";
 /// Port of the API server.
 const API_PORT: u16 = 6443;
+/// Port of the agents' own entrance to it.
+const AGENTS_PORT: u16 = 6444;
 /// The first revision answers within this time, or the run fails.
 const REACHABLE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -35,6 +37,8 @@ pub struct Cluster {
     pub server: String,
     /// The API server's handle.
     pub api: api::Handle,
+    /// The agents' way to it.
+    pub agents_entrance: api::Entrance,
     /// The lab's own client.
     pub client: Client,
     /// The nodes.
@@ -74,6 +78,8 @@ impl Cluster {
             .with_context(|| format!("listen on {address} for the API server"))?;
         let api = api::start(listener, api::Options::default());
         let server = api.url();
+        let address = SocketAddr::new(plan.api_server(), AGENTS_PORT);
+        let agents_entrance = api::Entrance::new(address, &api).await?;
         let client = api::client(&server, "lab-user")?;
         create_objects(&client, &addresses).await?;
         let shutdown = CancellationToken::new();
@@ -100,6 +106,7 @@ impl Cluster {
         Ok(Self {
             server,
             api,
+            agents_entrance,
             client,
             nodes,
             journal,

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use self::clients::Clients;
@@ -25,6 +26,7 @@ use self::progress::Progress;
 use self::workload::{RolloutTruth, Workload};
 use crate::agent::{Agent, AgentReport};
 use crate::cli::{BAD_USAGE, RunArgs};
+use crate::fault;
 use crate::isolate;
 
 /// Checks the options, and starts the lab in namespaces of its own.
@@ -37,8 +39,8 @@ pub fn outside(args: &RunArgs) -> Result<ExitCode> {
     isolate::run(&isolate::Outside { name: args.setup.name(), out: args.out.as_deref(), agent })
 }
 
-/// Runs the lab as the first process of its own namespaces.
-pub fn inside(args: &RunArgs) -> Result<ExitCode> {
+/// Runs the lab as the first process of its own namespaces; a fault may befall it.
+pub fn inside(args: &RunArgs, fault: Option<&fault::Plan>) -> Result<ExitCode> {
     isolate::complete()?;
     let out = args.out.clone().context("`--inside` needs `--out`")?;
     log_to(&out.join("lab.log"))?;
@@ -47,7 +49,7 @@ pub fn inside(args: &RunArgs) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("start the lab's runtime")?;
-    let result = runtime.block_on(run(args, &out))?;
+    let result = runtime.block_on(run(args, fault, &out))?;
     result.write(&out)?;
     if args.json {
         println!("{}", result.json_line()?);
@@ -57,13 +59,13 @@ pub fn inside(args: &RunArgs) -> Result<ExitCode> {
     Ok(if result.agrees() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-async fn run(args: &RunArgs, out: &Path) -> Result<RunResult> {
+async fn run(args: &RunArgs, fault: Option<&fault::Plan>, out: &Path) -> Result<RunResult> {
     let progress = Progress::new();
     progress.phase("building the cluster");
     let mut cluster = Cluster::start(args, out).await?;
     let broken = cluster.broken();
     tokio::select! {
-        result = experiment(args, out, &cluster, &progress) => result,
+        result = experiment(args, fault, out, &cluster, &progress) => result,
         error = broken => Err(error),
     }
 }
@@ -77,10 +79,12 @@ struct Findings<'a> {
     agents: Vec<AgentReport>,
     unsettled: Vec<String>,
     listeners: Vec<FreshSynListener>,
+    fault: Option<fault::Observed>,
 }
 
 async fn experiment(
     args: &RunArgs,
+    fault: Option<&fault::Plan>,
     out: &Path,
     cluster: &Cluster,
     progress: &Progress,
@@ -114,12 +118,15 @@ async fn experiment(
     progress.phase("load");
     let mut clients = Clients::start(cluster, args, out).await?;
     journal.phase("load started");
-    let rollout = {
+    let doors: Vec<fault::Door> = agents.iter().map(fault::Door::of).collect();
+    let rolling = Notify::new();
+    let under_load = async {
         let rollout = async {
             sleep(Duration::from_secs(args.rollout_after)).await;
             progress.phase("rolling out");
             journal.phase("rollout started");
             let started = Timestamp::now();
+            rolling.notify_one();
             workload.roll_out("2").await?;
             workload.completed().await?;
             let completed = Timestamp::now();
@@ -133,14 +140,20 @@ async fn experiment(
             times = &mut rollout => {
                 let times = times?;
                 load.await?;
-                Some(times)
+                anyhow::Ok(Some(times))
             }
             end = &mut load => {
                 end?;
-                None
+                Ok(None)
             }
         }
     };
+    let befallen = async {
+        let Some(plan) = fault else { return Ok(None) };
+        rolling.notified().await;
+        plan.befall(cluster, &doors, out, progress).await.map(Some)
+    };
+    let (rollout, fault) = tokio::try_join!(under_load, befallen)?;
     let (started, completed) = rollout.with_context(|| {
         format!(
             "the rollout was not complete after {} s of load: use --seconds with more",
@@ -177,16 +190,17 @@ async fn experiment(
         agents: reports,
         unsettled,
         listeners,
+        fault,
     })
 }
 
 /// Starts an agent on each node, and waits until all are ready.
 pub async fn start_agents(cluster: &Cluster, args: &RunArgs, out: &Path) -> Result<Vec<Agent>> {
     let binary = args.agent_binary()?;
-    let server = &cluster.server;
+    let server = cluster.agents_entrance.url();
     let mut agents = Vec::new();
     for node in &cluster.nodes {
-        agents.push(Agent::start(&binary, &node.addresses, &node.namespace, server, out, &[])?);
+        agents.push(Agent::start(&binary, &node.addresses, &node.namespace, &server, out, &[])?);
     }
     for agent in &mut agents {
         agent.ready().await?;

@@ -16,6 +16,7 @@ use super::workload::RolloutTruth;
 use crate::agent::AgentReport;
 use crate::compare::convergence::{FreshSyns, NodeConvergence, Quantiles, quantiles};
 use crate::compare::{Comparison, Reported, compare};
+use crate::fault::{Observed, objections};
 pub use words::{counts_text, not_compared_text};
 
 /// A request counts as "after the rollout" when it began this long after completion.
@@ -47,6 +48,9 @@ pub struct RunResult {
     clients: BTreeMap<String, Value>,
     /// What makes the result doubtful, in words.
     doubts: Vec<String>,
+    /// What the agents said of themselves while a fault lasted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<Observed>,
     #[serde(skip)]
     removals: Value,
 }
@@ -124,6 +128,9 @@ impl RunResult {
         if !findings.args.no_agent {
             bars_missed.extend(convergence.iter().filter_map(NodeConvergence::objection));
         }
+        if let Some(observed) = &findings.fault {
+            bars_missed.extend(objections(observed, &findings.agents));
+        }
         let truth = &findings.clients.truth;
         let began_after =
             truth.iter().filter(|t| i128::from(t.failure.start) > after.as_nanosecond()).count();
@@ -152,6 +159,7 @@ impl RunResult {
                 .map(|(name, summary)| (name.clone(), json!(summary)))
                 .collect(),
             doubts: findings.unsettled,
+            fault: findings.fault,
             removals: json!(removals),
         })
     }

@@ -1,0 +1,131 @@
+//! What was left out, refused or forbidden on the API server's side.
+
+use std::collections::BTreeMap;
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+use super::raise;
+use crate::{cluster::ClusterSnapshot, engine::State};
+
+/// The families.
+pub(super) struct ClusterMetrics {
+    skipped: IntCounterVec,
+    stale: IntCounterVec,
+    denied: IntGaugeVec,
+    followed: IntGauge,
+    follow_refused: IntCounter,
+    look_ups_dropped: IntCounter,
+}
+
+impl ClusterMetrics {
+    /// Registered.
+    pub(super) fn new(registry: &Registry) -> Self {
+        macro_rules! add {
+            ($made:expr) => {{
+                let made = $made.expect("constant names are valid");
+                registry.register(Box::new(made.clone())).expect("names are distinct");
+                made
+            }};
+        }
+        Self {
+            skipped: add!(IntCounterVec::new(
+                Opts::new(
+                    "objects_skipped_total",
+                    "Objects, or parts of them, that made no sense."
+                ),
+                &["kind"],
+            )),
+            stale: add!(IntCounterVec::new(
+                Opts::new(
+                    "watch_stale_events_total",
+                    "Watch events older than what was known already, left out."
+                ),
+                &["resource"],
+            )),
+            denied: add!(IntGaugeVec::new(
+                Opts::new("api_denied", "1 for what the API server forbids; status has the rest."),
+                &["verb", "resource"],
+            )),
+            followed: add!(IntGauge::new("workloads_followed", "Workloads followed now.")),
+            follow_refused: add!(IntCounter::new(
+                "workloads_not_followed_total",
+                "Workloads with something in flight that there was no room to follow."
+            )),
+            look_ups_dropped: add!(IntCounter::new(
+                "owner_lookups_dropped_total",
+                "Owner look-ups dropped because too many waited."
+            )),
+        }
+    }
+
+    /// Takes over what is counted elsewhere.
+    pub(super) fn observe(
+        &self,
+        counted: &mut BTreeMap<(&'static str, Vec<String>), u64>,
+        cluster: &ClusterSnapshot,
+        state: &State,
+    ) {
+        for (kind, count) in &cluster.skipped {
+            raise(counted, "skipped", &[kind], *count, &self.skipped);
+        }
+        for (name, watch) in &cluster.watches {
+            raise(counted, "stale", &[name.name()], watch.stale, &self.stale);
+        }
+        self.denied.reset();
+        for denied in &cluster.denied {
+            self.denied.with_label_values(&[denied.verb, &denied.resource]).set(1);
+        }
+        self.followed.set(i64::try_from(cluster.followed).unwrap_or(i64::MAX));
+        let refused = state.follow_refused() + cluster.follow_refused;
+        for (counter, value) in
+            [(&self.follow_refused, refused), (&self.look_ups_dropped, cluster.resolve_dropped)]
+        {
+            counter.inc_by(value.saturating_sub(counter.get()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::{Denied, WatchName, WatchSnapshot},
+        engine::{Config, State},
+        metrics::Metrics,
+    };
+
+    #[test]
+    fn what_is_skipped_stale_denied_and_not_followed_is_on_metrics() {
+        let mut cluster = ClusterSnapshot { follow_refused: 3, ..ClusterSnapshot::default() };
+        cluster.skipped.insert("Pod", 2);
+        let slices = WatchSnapshot { stale: 4, ..WatchSnapshot::default() };
+        cluster.watches.insert(WatchName::EndpointSlices, slices);
+        cluster.denied.push(Denied {
+            verb: "get",
+            resource: "nodes".into(),
+            error: "cannot get nodes: 403".into(),
+            costs: "failures of a lost node stay unknown",
+        });
+        let mut metrics = Metrics::new();
+        let mut state = State::new(Config::new("n1"));
+        let mut lines = || {
+            metrics.observe(&mut state, &[], &cluster);
+            let text = String::from_utf8(metrics.encode().expect("text")).expect("UTF-8");
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        lines();
+        let text = lines();
+        for line in [
+            "rollrace_objects_skipped_total{kind=\"Pod\"} 2",
+            "rollrace_watch_stale_events_total{resource=\"endpointslices\"} 4",
+            "rollrace_api_denied{resource=\"nodes\",verb=\"get\"} 1",
+            "rollrace_workloads_not_followed_total 3",
+        ] {
+            assert!(text.iter().any(|found| found == line), "no {line}");
+        }
+        cluster.denied.clear();
+        metrics.observe(&mut state, &[], &cluster);
+        let text = String::from_utf8(metrics.encode().expect("text")).expect("UTF-8");
+        assert!(!text.contains("rollrace_api_denied{"), "granted again");
+    }
+}

@@ -1,0 +1,87 @@
+//! The command line of `fault`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser};
+
+use super::catalogue::{Dials, Fault};
+use crate::cli::{Cli, Command, ProxyMode, RunArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  What there is:
+    rollrace-lab fault --list
+
+  An API server whose packets are dropped for a minute in the middle of a rollout, and a JSON object
+  as the last line:
+    rollrace-lab fault api-silent --json
+
+Exit code: 0 when clients and agents agree as in `run`, and the agents' readiness and status told
+the truth all the while, 1 when not, 64 for bad usage, 69 without the rights or the agent that it
+needs, 70 when the lab itself failed. Needs root.";
+
+/// Options of `fault`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct FaultArgs {
+    /// Which one
+    #[arg(value_enum, required_unless_present = "list")]
+    pub name: Option<Fault>,
+    /// List the faults and what each is
+    #[arg(long)]
+    pub list: bool,
+    /// How long the fault lasts, in seconds [default: its own]
+    #[arg(long, value_name = "SECONDS")]
+    pub lasts: Option<u64>,
+    /// What the proxies program
+    #[arg(long, value_enum, default_value_t = ProxyMode::Iptables)]
+    pub proxy: ProxyMode,
+    /// Print the result as one JSON object, as the last line
+    #[arg(long)]
+    pub json: bool,
+    /// Directory for logs and results [default: a fresh one under target/lab]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The rollrace binary [default: the `rollrace` beside this one]
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<PathBuf>,
+    /// This process is already the first one of the lab's own namespaces
+    #[arg(long, hide = true)]
+    pub inside: bool,
+    /// Which addresses to use: no two labs that run at the same time have the same
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub lab_number: u8,
+}
+
+impl FaultArgs {
+    /// The fault with its dials.
+    pub fn fault(&self) -> Result<(Fault, Dials)> {
+        let fault = self.name.context("no fault was named: see --list")?;
+        let dials = fault.dials();
+        Ok((fault, Dials { lasts: self.lasts.unwrap_or(dials.lasts), ..dials }))
+    }
+
+    /// The options of the run that the fault befalls.
+    pub fn run_args(&self) -> Result<RunArgs> {
+        let (_, dials) = self.fault()?;
+        let mut words = vec!["rollrace-lab".to_owned(), "run".to_owned()];
+        let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        option("setup", "readiness".to_owned());
+        option("mode", "fresh".to_owned());
+        option("seconds", dials.load.to_string());
+        option("proxy", self.proxy.name().to_owned());
+        option("lab-number", self.lab_number.to_string());
+        if let Some(agent) = &self.agent {
+            option("agent", agent.to_str().context("the agent's path is not UTF-8")?.to_owned());
+        }
+        if let Some(out) = &self.out {
+            option("out", out.to_str().context("the out directory is not UTF-8")?.to_owned());
+        }
+        let cli = Cli::try_parse_from(words).context("make the options of a run")?;
+        match cli.command {
+            Command::Run(args) => Ok(*args),
+            _ => bail!("the options of a run were read as another command's"),
+        }
+    }
+}
