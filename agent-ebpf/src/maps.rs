@@ -7,7 +7,7 @@ use aya_ebpf::{
     maps::{HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use rollrace_ebpf::{
-    abi::{self, Answered, Attempt, Counters, Event, Fresh, Socket, Stat, Tuple},
+    abi::{self, Answered, Attempt, Counters, Event, Fresh, Socket, Stat, Tuple, Watched},
     layout::CT_WINDOW,
     packet::{HEADERS, ICMP_HEADERS},
 };
@@ -28,11 +28,12 @@ pub static ANSWERED: LruHashMap<Tuple, Answered> = LruHashMap::with_max_entries(
 
 /// Fresh SYNs by backend.
 #[map]
-pub static FRESH: LruHashMap<Socket, Fresh> = LruHashMap::with_max_entries(8_192, 0);
+pub static FRESH: LruHashMap<Socket, Fresh> = LruHashMap::with_max_entries(abi::FRESH_ENTRIES, 0);
 
 /// Backends and Services worth watching, written by the agent.
 #[map]
-pub static ENDPOINTS: HashMap<Socket, u32> = HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
+pub static ENDPOINTS: HashMap<Socket, Watched> =
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 
 /// Addresses of this node's pods: their sockets live in namespaces of their own.
 #[map]

@@ -98,6 +98,7 @@ fn sightings(lines: &[Wire]) -> Vec<(f64, What)> {
                     endpoint: *backend,
                     last: mono(*last_fresh_syn),
                     first_answer: (*answered > 0).then(|| mono(*first_fresh_syn)),
+                    answers_forgotten: false,
                     by_second: fresh_by_second
                         .iter()
                         .map(|(second, count)| (mono(*second as f64).0 / 1_000_000_000, *count))

@@ -269,6 +269,8 @@ fn assert_alive_but_not_ready(test: &str) -> String {
     let (code, metrics) = get("/metrics");
     assert_eq!(code, 200);
     assert!(metrics.contains("rollrace_probe_attached"), "it captures meanwhile: {metrics}");
+    let uncovered = "rollrace_coverage_since_timestamp_seconds 0\n";
+    assert!(metrics.contains(uncovered), "and does not claim to cover anything: {metrics}");
     let pid = Pid::from_raw(i32::try_from(running.0.id()).expect("a process number"));
     kill(pid, Signal::SIGTERM).expect("send SIGTERM");
     let (code, told) = running.end(Duration::from_secs(5));

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use crate::{
-    checks, lab, setup,
+    bench, checks, lab, setup,
     shell::{self, as_root, cargo, is_root, workspace},
 };
 
@@ -53,7 +53,7 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 9] = [
+const CELLS: [(&str, &str); 10] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
@@ -63,6 +63,7 @@ const CELLS: [(&str, &str); 9] = [
     ("agent-late", "run --setup readiness --mode fresh --seconds 30 --agent-watch-delay 3000"),
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
     ("new-side", "scenario new-side"),
+    ("agent-restarted", "scenario agent-restarted"),
 ];
 
 fn steps() -> Vec<Step> {
@@ -111,6 +112,10 @@ fn steps() -> Vec<Step> {
         ),
         step("cells-build", "the release build", || lab::build().map(drop)),
     ];
+    steps.push(step("losses", "with everything made tiny, each loss is counted and told", || {
+        let arguments = "loss --tiny --seconds 4 --rate 4000".split_whitespace();
+        shell::run(as_root(bench::build()?).args(arguments).current_dir(workspace()))
+    }));
     for (name, arguments) in CELLS {
         steps.push(Step {
             name: format!("cells-{name}"),

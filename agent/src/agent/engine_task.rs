@@ -291,6 +291,7 @@ impl EngineTask {
             unseen_attempts: self.state.unseen(),
             lower_bound,
             losses,
+            forgotten: self.state.forgotten().into(),
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),
             conntrack: report.conntrack,
             cluster,

@@ -59,11 +59,12 @@ pub struct KernelReport {
 
 impl KernelReport {
     /// Losses by reason: any of them makes counts lower bounds.
-    pub fn lost(&self) -> [(&'static str, u64); 7] {
+    pub fn lost(&self) -> [(&'static str, u64); 8] {
         [
             ("ring_full", self.losses.ring_full),
             ("attempts_full", self.losses.attempts_full),
             ("counters_full", self.losses.counters_full),
+            ("fresh_evicted", self.losses.fresh_evicted),
             ("read_failed", self.losses.read_failed),
             ("recursion", self.recursion_misses),
             ("queue_full", self.queue_full),
@@ -139,6 +140,7 @@ pub async fn run(
                 report.conntrack = probe.has_conntrack();
                 let lost: u64 = report.lost().iter().map(|(_, count)| count).sum();
                 let swept = now();
+                let unfit = !probe.maps.unfit.is_empty();
                 if lost > told {
                     warn!(lost = lost - told, losses = ?report.lost(),
                         "kernel events were lost: counts are lower bounds (raise --ring-buffer or --max-attempts)");
@@ -148,7 +150,11 @@ pub async fn run(
                         (told, told_until) = (lost, swept);
                     }
                 } else {
-                    told_until = swept;
+                    // What is not watched is not seen, for as long as that lasts.
+                    let news = Lost { count: 0, since: told_until };
+                    if !unfit || send(&out, What::Lost(news), &mut report) {
+                        told_until = swept;
+                    }
                 }
                 orders.report.send_replace(report.clone());
             }
@@ -190,6 +196,8 @@ fn remember(applied: &mut BTreeSet<Watch>, changes: &[Watch]) {
             Watch::NotLocal(address) => {
                 applied.remove(&Watch::Local(address));
             }
+            // New maps know of no answers.
+            Watch::Anew(..) => {}
             added => {
                 applied.insert(added);
             }

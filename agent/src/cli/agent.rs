@@ -120,7 +120,11 @@ pub fn run(args: Args) -> Result<(), Failed> {
         record: args.record,
         attempt_deadline_ns: args.attempt_deadline * 1_000_000_000,
         bad_backend_after_ns: args.bad_backend_after * 1_000_000_000,
-        probe: Options { attempts: args.max_attempts, ring_bytes: args.ring_buffer * 1_024 },
+        probe: Options {
+            attempts: args.max_attempts,
+            ring_bytes: args.ring_buffer * 1_024,
+            ..Options::default()
+        },
     };
     let result = runtime.block_on(agent::run(settings));
     // A blocking look-up of names must not hold the exit up.

@@ -153,6 +153,7 @@ fn endpoints_changed(
                 }
                 converge::endpoint_left(state, endpoint);
             }
+            Change::Gone(endpoint) => out.watch.push(Watch::Anew(endpoint, state.now)),
             Change::Forgotten(endpoint) => out.watch.push(Watch::Forget(endpoint)),
         }
     }

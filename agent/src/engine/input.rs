@@ -62,6 +62,9 @@ pub struct FreshSyns {
     pub last: Mono,
     /// When the backend first answered a SYN with SYN+ACK here; `None` if it never did.
     pub first_answer: Option<Mono>,
+    /// The map was full: that it never answered is not certain.
+    #[serde(default)]
+    pub answers_forgotten: bool,
     /// Counts by second of the monotonic clock, the last 16 seconds that had any.
     pub by_second: Vec<(u64, u32)>,
 }

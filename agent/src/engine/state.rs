@@ -63,6 +63,8 @@ pub enum Watch {
     Endpoint(SocketAddr),
     /// SYNs to this Service's own address are of interest.
     Service(SocketAddr),
+    /// What it answered before this was another pod's, which is gone.
+    Anew(SocketAddr, Mono),
     /// They are no longer.
     Forget(SocketAddr),
     /// The address of a pod of this node.
@@ -138,6 +140,12 @@ pub struct State {
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
     pub(super) unseen: u64,
+    /// Endpoints without a convergence for want of room in their rollout.
+    pub(super) unmeasured: u64,
+    /// Failures whose delay is in no histogram for want of room.
+    pub(super) untimed: u64,
+    /// Failures that are not listed any more.
+    pub(super) unlisted: u64,
     pub(super) overflowed: u64,
     /// From a failure's end to its verdict, and its wait apart from that; newest last.
     pub(super) delays: Vec<u64>,
@@ -176,6 +184,9 @@ impl State {
             cancelled: 0,
             undirected: 0,
             unseen: 0,
+            unmeasured: 0,
+            untimed: 0,
+            unlisted: 0,
             overflowed: 0,
             delays: Vec::new(),
             swept: Mono(0),
@@ -288,6 +299,29 @@ impl State {
     /// Whether a client with this address lives on this node.
     pub(super) fn is_local(&self, client: IpAddr) -> bool {
         self.local.contains_key(&client) || self.node_addresses.contains(&client)
+    }
+
+    /// What was forgotten before its time for want of room, by what it is. Verdicts that lack it are
+    /// `unknown`; no count lacks anything for it.
+    pub fn forgotten(&self) -> [(&'static str, u64); 15] {
+        let [pods, looked_up, replica_sets, workloads] = self.owners.forgotten();
+        [
+            ("lifetimes", self.endpoints.forgotten),
+            ("departures", self.endpoints.forgotten_departures),
+            ("pods", pods),
+            ("looked_up", looked_up),
+            ("replica_sets", replica_sets),
+            ("workloads", workloads),
+            ("rollouts", self.rollouts.forgotten),
+            ("rollout_targets", self.rollouts.forgotten_targets),
+            ("rollout_workloads", self.rollouts.forgotten_workloads()),
+            ("convergence", self.unmeasured),
+            ("nodes", self.nodes.forgotten()),
+            ("asked", self.asked.forgotten()),
+            ("failing", self.failing.forgotten),
+            ("failures", self.unlisted),
+            ("delays", self.untimed),
+        ]
     }
 
     /// How much is remembered, by what it is.

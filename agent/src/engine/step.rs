@@ -71,7 +71,7 @@ fn forget(state: &mut State, out: &mut Outputs) {
     let forgotten = state.endpoints.forget(state.now).into_iter();
     out.watch.extend(forgotten.filter_map(|change| match change {
         Change::Forgotten(endpoint) => Some(Watch::Forget(endpoint)),
-        Change::Appeared(_) | Change::Left(_) => None,
+        Change::Appeared(_) | Change::Left(_) | Change::Gone(_) => None,
     }));
 }
 

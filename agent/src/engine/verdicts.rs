@@ -173,9 +173,12 @@ fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
     };
     if state.delays.len() < MAX_DELAYS {
         state.delays.push(state.now.since(ended));
+    } else {
+        state.untimed += 1;
     }
     if state.failures.len() >= state.config.max_failures {
         state.failures.pop_front();
+        state.unlisted += 1;
     }
     if state.config.max_failures > 0 {
         state.failures.push_back(failure.clone());

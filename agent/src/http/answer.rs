@@ -57,6 +57,8 @@ pub struct StatusAnswer {
     pub lower_bound: bool,
     /// What was lost, by reason.
     pub losses: BTreeMap<&'static str, u64>,
+    /// What was forgotten before its time for want of room: verdicts that lack it are `unknown`.
+    pub forgotten: BTreeMap<&'static str, u64>,
     /// Probes and whether they are attached.
     pub probes: BTreeMap<&'static str, bool>,
     /// Whether conntrack is there: without it Services cannot be told apart.

@@ -27,6 +27,10 @@ pub const HOOKS: [&str; 3] = ["net_dev_queue", "kfree_skb", "inet_sock_set_state
 /// Runs behind the last of them on the same tracepoint, and makes up for its skipped runs.
 const MAKES_UP: &str = "inet_sock_set_state_skipped";
 
+/// The maps that grow.
+const MAPS: [&str; 7] =
+    ["ATTEMPTS", "ANSWERED", "FRESH", "ENDPOINTS", "LOCAL_PODS", "COUNTERS", "STARTS"];
+
 /// Capabilities that loading and reading need, by number (`include/uapi/linux/capability.h`).
 const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 /// `CAP_SYS_ADMIN` stands in for both.
@@ -42,11 +46,13 @@ pub struct Options {
     pub attempts: u32,
     /// Bytes of the ring buffer, a power of two.
     pub ring_bytes: u32,
+    /// Entries of every other map; their defaults if not given. For tests of what happens at the bound.
+    pub other_entries: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { attempts: 65_536, ring_bytes: 1 << 20 }
+        Self { attempts: 65_536, ring_bytes: 1 << 20, other_entries: None }
     }
 }
 
@@ -103,6 +109,11 @@ impl Probe {
             loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
             loader.map_max_entries("ATTEMPTS", options.attempts);
             loader.map_max_entries("EVENTS", options.ring_bytes);
+            if let Some(entries) = options.other_entries {
+                for map in MAPS.into_iter().filter(|map| *map != "ATTEMPTS") {
+                    loader.map_max_entries(map, entries);
+                }
+            }
             let mut object = Cow::Borrowed(object);
             if let Some(casts) = casts {
                 for (name, id) in &casts.types {
@@ -137,7 +148,7 @@ impl Probe {
                 refused_program(&format!("attach {name} to the tracepoint {hook}"), error)
             })?;
         }
-        let maps = Maps::take(&mut ebpf, timeout)?;
+        let maps = Maps::take(&mut ebpf, timeout, options.other_entries)?;
         let ring = ebpf.take_map("EVENTS").ok_or_else(|| no_map("EVENTS"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| load_error("open EVENTS", error))?;
         // SAFETY: the ring buffer owns its descriptor, and keeps it open for as long as it lives.
@@ -219,7 +230,7 @@ fn loader(layout: &Layout) -> EbpfLoader<'_> {
 fn whoami(layout: &Layout) -> Result<u64, ProbeError> {
     let mut loader = loader(layout);
     // This object is thrown away: it needs no room.
-    for map in ["ATTEMPTS", "ANSWERED", "FRESH", "ENDPOINTS", "LOCAL_PODS", "COUNTERS", "STARTS"] {
+    for map in MAPS {
         loader.map_max_entries(map, 64);
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| refused("create eBPF maps", error))?;

@@ -57,6 +57,8 @@ pub struct Rollouts {
     seen: Remembered<Seen>,
     /// Rollouts forgotten for want of room.
     pub forgotten: u64,
+    /// Targets of a workload forgotten for want of room.
+    pub forgotten_targets: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -84,6 +86,7 @@ impl Default for Rollouts {
             found_complete: BTreeSet::new(),
             seen: Remembered::new(MAX_OWNERS),
             forgotten: 0,
+            forgotten_targets: 0,
         }
     }
 }
@@ -217,6 +220,7 @@ impl Rollouts {
         seen.target = target.clone();
         if seen.times.len() >= MAX_TARGETS && !seen.times.contains_key(&target.hash) {
             seen.times.pop_first();
+            self.forgotten_targets += 1;
         }
         let times = seen.times.entry(target.hash.clone()).or_insert(0);
         *times += 1;
@@ -390,6 +394,11 @@ impl Rollouts {
         latest.last_old_pod_gone.is_some()
             || now.since(completed) >= UNSEEN_NANOS
                 && matches!(old_pods(workload_uid, &latest.to.hash, owners), OldPods::NeverSeen)
+    }
+
+    /// Workloads forgotten for want of room.
+    pub fn forgotten_workloads(&self) -> u64 {
+        self.seen.forgotten()
     }
 
     /// How many workloads are known.

@@ -64,6 +64,21 @@ impl Watcher {
         assert_eq!(self.probe.maps.watch_full, 0, "the watch set has room");
     }
 
+    /// The same where it need not have.
+    pub fn watch_what_fits(&mut self, changes: &[Watch]) {
+        self.probe.maps.watch(changes);
+    }
+
+    /// Changes of the watch set that do not fit now.
+    pub fn unfit(&self) -> usize {
+        self.probe.maps.unfit.len()
+    }
+
+    /// Changes of the watch set that did not fit when they came.
+    pub fn watch_full(&self) -> u64 {
+        self.probe.maps.watch_full
+    }
+
     /// The first sighting that fits, of all so far and to come.
     pub fn wait_for(&mut self, what: &str, fits: impl Fn(&Sighting) -> bool) -> Sighting {
         let deadline = Instant::now() + DEADLINE;
