@@ -149,7 +149,10 @@ impl Metrics {
                 &["probe"],
             )),
             watch_synced: add!(IntGaugeVec::new(
-                Opts::new("watch_synced", "1 if the watch has listed everything and follows."),
+                Opts::new(
+                    "watch_synced",
+                    "1 if the watch has listed everything and follows, or is not needed now."
+                ),
                 &["resource"],
             )),
             watch_restarts: add!(IntCounterVec::new(
@@ -262,7 +265,7 @@ impl Metrics {
         for (name, watch) in &cluster.watches {
             self.watch_synced
                 .with_label_values(&[name.name()])
-                .set(i64::from(watch.state == WatchState::Synced));
+                .set(i64::from(matches!(watch.state, WatchState::Synced | WatchState::Idle)));
             for (reason, count) in &watch.restarts {
                 let labels = [name.name(), reason.name()];
                 raise(&mut self.counted, "restarts", &labels, *count, &self.watch_restarts);

@@ -53,7 +53,7 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 10] = [
+const CELLS: [(&str, &str); 12] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
@@ -64,6 +64,8 @@ const CELLS: [(&str, &str); 10] = [
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
     ("new-side", "scenario new-side"),
     ("agent-restarted", "scenario agent-restarted"),
+    ("api-gone", "fault api-gone --lasts 15"),
+    ("api-older", "fault api-older"),
 ];
 
 fn steps() -> Vec<Step> {

@@ -251,10 +251,10 @@ impl EngineTask {
         let mut not_ready = Vec::new();
         if !self.state.is_synced() {
             for (name, watch) in &cluster.watches {
-                use crate::cluster::WatchState::{Denied, Lost, Starting};
+                use crate::cluster::WatchState::{Denied, Idle, Lost, Starting};
                 let essential = matches!(name.name(), "endpointslices" | "services" | "pods");
                 let state = match watch.state {
-                    Starting => "has not listed everything yet",
+                    Idle | Starting => "has not listed everything yet",
                     Lost => "has lost the API server",
                     Denied => "is denied by the API server",
                     crate::cluster::WatchState::Synced => continue,

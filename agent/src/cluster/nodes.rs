@@ -78,3 +78,22 @@ pub(super) async fn run(
     }
     Stopped
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_waits_is_not_put_again_and_too_many_are_left_out() {
+        let (questions, mut queue) = Questions::new();
+        for number in 0..QUEUE + 10 {
+            for _ in 0..2 {
+                questions.put(format!("n{number}").into());
+            }
+        }
+        let asked: Vec<_> = std::iter::from_fn(|| queue.try_recv().ok()).collect();
+        assert_eq!(asked.len(), QUEUE);
+        assert_eq!(asked.iter().collect::<BTreeSet<_>>().len(), QUEUE);
+        assert_eq!(questions.waiting().len(), QUEUE);
+    }
+}

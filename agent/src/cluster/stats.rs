@@ -59,12 +59,14 @@ names! {
     }
 }
 
-/// How a watch stands.
+/// How a watch stands; of a group of alike ones, the one that stands worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WatchState {
-    /// Has not listed everything yet.
+    /// There is none: no workload is followed that needs it.
     #[default]
+    Idle,
+    /// Has not listed everything yet.
     Starting,
     /// Has listed everything and is told of changes.
     Synced,
@@ -72,6 +74,10 @@ pub enum WatchState {
     Lost,
     /// The server forbids it.
     Denied,
+}
+
+impl WatchState {
+    const WORST_FIRST: [Self; 4] = [Self::Denied, Self::Lost, Self::Starting, Self::Synced];
 }
 
 /// One watch as seen at a moment.
@@ -93,6 +99,8 @@ pub struct WatchSnapshot {
 struct WatchCell {
     objects: AtomicU64,
     stale: AtomicU64,
+    /// How many of the group stand so, by state.
+    standing: Mutex<[usize; 5]>,
     rest: Mutex<WatchSnapshot>,
 }
 
@@ -169,6 +177,11 @@ impl ClusterStats {
         let cell = &self.watches[name as usize];
         let mut snapshot = lock(&cell.rest).clone();
         snapshot.objects = cell.objects.load(Relaxed);
+        let standing = *lock(&cell.standing);
+        snapshot.state = WatchState::WORST_FIRST
+            .into_iter()
+            .find(|state| standing[*state as usize] > 0)
+            .unwrap_or_default();
         snapshot.stale = cell.stale.load(Relaxed);
         for reason in Restart::ALL {
             snapshot.restarts.entry(*reason).or_insert(0);
@@ -192,8 +205,12 @@ impl ClusterStats {
         }
     }
 
-    pub(super) fn set_state(&self, name: WatchName, state: WatchState) {
-        lock(&self.watches[name as usize].rest).state = state;
+    /// One of these watches stands differently now; `Idle`: it begins, or it ended.
+    pub(super) fn moved(&self, name: WatchName, from: WatchState, to: WatchState) {
+        let mut standing = lock(&self.watches[name as usize].standing);
+        standing[from as usize] = standing[from as usize].saturating_sub(1);
+        standing[to as usize] += 1;
+        standing[WatchState::Idle as usize] = 0;
     }
 
     pub(super) fn set_synced(&self, synced: bool) {

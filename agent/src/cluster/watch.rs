@@ -128,7 +128,8 @@ impl Base {
     pub(super) async fn pods(self, node: &str) -> Stopped {
         let mut source = self.source::<PodFacts>(WatchName::Pods, &resource_of::<Pod>());
         source.fields = Some(format!("spec.nodeName={node}"));
-        source.run(NodePods { base: self, pods: BTreeMap::new(), listed: Vec::new() }).await
+        let pods = BTreeMap::new();
+        source.run(NodePods { base: self, pods, listed: Vec::new(), told_until: None }).await
     }
 }
 
@@ -189,7 +190,7 @@ impl<F: Everywhere> Sink<F> for All {
     async fn take(&mut self, event: Event<F>) -> Result<(), Stopped> {
         let changes = &self.base.changes;
         match event {
-            Event::ListBegins => {
+            Event::ListBegins(_) => {
                 self.listed.clear();
                 self.versions.clear();
             }
@@ -230,6 +231,7 @@ struct NodePods {
     base: Base,
     pods: BTreeMap<Arc<str>, Arc<PodFacts>>,
     listed: Vec<Arc<str>>,
+    told_until: Option<Arc<str>>,
 }
 
 impl NodePods {
@@ -242,7 +244,10 @@ impl NodePods {
 impl Sink<PodFacts> for NodePods {
     async fn take(&mut self, event: Event<PodFacts>) -> Result<(), Stopped> {
         match event {
-            Event::ListBegins => self.listed.clear(),
+            Event::ListBegins(until) => {
+                self.listed.clear();
+                self.told_until = until;
+            }
             Event::Listed(object) => {
                 self.listed.push(object.identity.uid);
                 if let Some(facts) = object.facts {
@@ -254,6 +259,7 @@ impl Sink<PodFacts> for NodePods {
                 let gone: Vec<_> =
                     self.pods.keys().filter(|uid| !listed.contains(uid)).cloned().collect();
                 for facts in gone.into_iter().filter_map(|uid| self.pods.remove(&uid)) {
+                    let facts = facts.known_until(self.told_until.as_ref());
                     self.base.changes.send(ClusterChange::PodGone(facts)).await?;
                 }
                 self.base.changes.send(ClusterChange::NodePodsListed(listed)).await?;

@@ -156,6 +156,18 @@ pub struct PodFacts {
 }
 
 impl PodFacts {
+    /// The same content known to have stood until this version, if that is later.
+    #[must_use]
+    pub fn known_until(self: Arc<Self>, version: Option<&Arc<str>>) -> Arc<Self> {
+        let number = |version: &str| version.parse::<u64>().ok();
+        match version {
+            Some(version) if number(version) > number(&self.resource_version) => {
+                Arc::new(Self { resource_version: version.clone(), ..Self::clone(&self) })
+            }
+            _ => self,
+        }
+    }
+
     /// When the pod's deletion was asked for: `deletionTimestamp - deletionGracePeriodSeconds`.
     ///
     /// Truncated to the second by the API server, so the true time is up to 1 s later. The kubelet's

@@ -29,6 +29,10 @@ use crate::model::{
 /// The most `ReplicaSet`s remembered, and the most workloads: as many as pods, if each had but one.
 pub const MAX_OWNERS: usize = 20_000;
 
+/// A pod that vanished unseen, at least this long before another was seen to be deleted, was not
+/// there any more: the longest that the API server may be away.
+const UNSEEN_NANOS: u64 = 120_000_000_000;
+
 /// A pod's place: its workload and the revision of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -282,19 +286,28 @@ impl Owners {
         let (seen_before, seen_after) = wanted.around(deleted);
         let siblings =
             || self.pods.of_owner(&owner.uid).filter(|other| other.facts.uid != pod.facts.uid);
-        let before = siblings()
-            .filter(|other| match other.deletion_version {
-                // A pod that is being deleted ends as a finished one.
-                Some(version) => version >= deleted,
-                None => other.gone.is_none() && !other.facts.finished,
-            })
-            .filter(|other| {
-                other.first_version.is_some_and(|first| first <= deleted) || existed(other)
-            });
-        let were = 1 + count(before);
-        match (seen_before.map(|wanted| were > wanted), seen_after.map(|wanted| were > wanted)) {
-            (Some(true), Some(true) | None) | (None, Some(true)) => return Remover::Owner,
-            (Some(false), Some(false)) => {}
+        let begun = |other: &&Pod| {
+            other.first_version.is_some_and(|first| first <= deleted) || existed(other)
+        };
+        let before = siblings().filter(|other| other.was_there(deleted) == Some(true));
+        let long_gone = |other: &Pod| {
+            let (gone, seen) = (other.gone, pod.deletion_seen);
+            gone.zip(seen).is_some_and(|(gone, seen)| seen.since(gone) >= UNSEEN_NANOS)
+        };
+        let perhaps =
+            siblings().filter(|other| other.was_there(deleted).is_none() && !long_gone(other));
+        let were = 1 + count(before.filter(begun));
+        let at_most = were + count(perhaps.filter(begun));
+        let fits = |wanted: i32| match (were > wanted, at_most > wanted) {
+            (true, _) => Fits::Owner,
+            (false, false) => Fits::Other,
+            (false, true) => Fits::Either,
+        };
+        match (seen_before.map(fits), seen_after.map(fits)) {
+            (Some(Fits::Owner), Some(Fits::Owner) | None) | (None, Some(Fits::Owner)) => {
+                return Remover::Owner;
+            }
+            (Some(Fits::Other), Some(Fits::Other)) => {}
             // It changed around the deletion, or may have: either fits.
             _ => return Remover::Unclear,
         }
@@ -364,6 +377,14 @@ impl Owners {
 
 fn count<T>(items: impl Iterator<Item = T>) -> i32 {
     i32::try_from(items.count()).unwrap_or(i32::MAX)
+}
+
+/// Who may have removed a pod, by one wanted count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fits {
+    Owner,
+    Other,
+    Either,
 }
 
 /// A `ReplicaSet`'s revision.

@@ -57,6 +57,18 @@ impl Pod {
         self.deletion_seen.is_some() || self.gone.is_some()
     }
 
+    /// Whether it was there at a version and not being deleted; `None` if that is not known: it
+    /// vanished, and nobody saw how.
+    pub(super) fn was_there(&self, at: u64) -> Option<bool> {
+        match self.deletion_version {
+            // A pod that is being deleted ends as a finished one.
+            Some(deleted) => Some(deleted >= at),
+            None if self.facts.finished => Some(false),
+            None if !self.is_leaving() => Some(true),
+            None => (version(&self.facts.resource_version)? >= at).then_some(true),
+        }
+    }
+
     fn observe(&mut self, facts: Arc<PodFacts>, clock: &Clock, at: Mono) {
         let seen = version(&facts.resource_version);
         self.first_version = min(self.first_version, seen);

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 
-use super::{Owners, Pod, Remover};
+use super::{Owners, Pod, Remover, UNSEEN_NANOS};
 use crate::model::{Clock, Mono, ObjectRef, PodFacts, ReplicaSetFacts};
 
 const SECOND: u64 = 1_000_000_000;
@@ -213,4 +213,26 @@ fn pods_of_other_nodes_that_nobody_tells_of_any_more_are_forgotten_while_they_li
     assert_eq!(owners.unwatch("api", "n1"), ["far".into()]);
     assert!(owners.pod_by_uid("far").is_none());
     assert!(owners.pod_by_uid("a").is_some() && owners.pod_by_uid("gone").is_some());
+}
+
+#[test]
+fn a_sibling_that_vanished_unseen_accuses_nobody_unless_it_is_known_to_have_been_there() {
+    for (known_until, remover) in [(3, Remover::Unclear), (25, Remover::Owner)] {
+        let mut owners = three();
+        owners.replica_set(set(20, 1, 3));
+        tell(&mut owners, deleted("a", 21, 0));
+        owners.pod_gone(Arc::new(pod("b", known_until)), &clock(), NOW);
+        owners.pod_gone(Arc::new(pod("c", 3)), &clock(), NOW);
+        assert_eq!(owners.remover("a", nobody), remover, "{known_until}");
+    }
+}
+
+#[test]
+fn a_sibling_that_vanished_long_before_was_not_there() {
+    let mut owners = three();
+    owners.pod_gone(Arc::new(pod("c", 3)), &clock(), Mono(NOW.0 - UNSEEN_NANOS));
+    owners.replica_set(set(15, 3, 2));
+    tell(&mut owners, deleted("a", 20, 0));
+    owners.replica_set(set(21, 3, 1));
+    assert_eq!(owners.remover("a", nobody), Remover::Other);
 }

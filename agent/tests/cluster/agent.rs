@@ -6,7 +6,7 @@ use rollrace::{
     cluster::{self, ClusterStats},
     engine::{ClusterChange, Request},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -22,11 +22,17 @@ pub struct Agent {
 
 impl Agent {
     pub async fn start(address: std::net::SocketAddr) -> Self {
+        let cluster = json!({"server": format!("http://{address}")});
+        Self::start_with(address, &cluster, &json!({})).await
+    }
+
+    /// With these entries for cluster and user in the kubeconfig.
+    pub async fn start_with(address: std::net::SocketAddr, cluster: &Value, user: &Value) -> Self {
         let name = format!("rollrace-{}-{}.kubeconfig", std::process::id(), address.port());
         let file = std::env::temp_dir().join(name);
         let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": format!("http://{address}")}}],
-            "users": [{"name": "test", "user": {}}],
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": user}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]});
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         let client = cluster::connect(Some(&file)).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollrace::{
-    cluster::{Restart, WatchName},
+    cluster::{Restart, WatchName, WatchState},
     engine::{ClusterChange, Request},
     model::WorkloadKey,
 };
@@ -57,13 +57,15 @@ async fn following_catches_a_pod_that_was_deleted_before() {
     };
     assert!(seen.iter().any(|c| matches!(c, ClusterChange::Workload(_))));
     assert_eq!(agent.stats.snapshot().followed, 1);
+    assert_eq!(agent.stats.watch(WatchName::FollowedPods).state, WatchState::Synced);
 
     let watch = server.calls(|c| c.resource == "pods" && c.namespace.is_some() && c.is_watch());
     assert_eq!(watch[0].param("labelSelector"), "app=api");
     let Request::Follow { workload, .. } = follow("") else { unreachable!() };
     agent.ask(Request::Unfollow { workload }).await;
     let ended = async {
-        while agent.stats.snapshot().followed > 0 {
+        let is_open = || agent.stats.watch(WatchName::FollowedPods).state != WatchState::Idle;
+        while agent.stats.snapshot().followed > 0 || is_open() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

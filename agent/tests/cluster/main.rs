@@ -12,4 +12,5 @@ mod many;
 mod objects;
 mod order;
 mod resolve;
+mod transport;
 mod watch;

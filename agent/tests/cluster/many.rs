@@ -125,28 +125,26 @@ fn answer(call: &Call, rolls: bool) -> Reply {
     let by_name = call.param("fieldSelector").strip_prefix("metadata.name=");
     let selected: Option<usize> =
         by_name.or(call.param("labelSelector").strip_prefix("app=")).and_then(number_of);
-    match call.resource.split_once('/') {
-        Some((kind, name)) => match (kind, number_of(name)) {
+    if let Some((kind, name)) = call.resource.split_once('/') {
+        return match (kind, number_of(name)) {
             ("pods", Some(number)) => Reply::Object(pod(number, rolls)),
             ("deployments", Some(number)) => Reply::Object(deployment(number, rolls)),
             _ => Reply::Status(404, "not found"),
-        },
-        None => {
-            let items = match (&*call.resource, selected) {
-                ("deployments", Some(number)) => vec![deployment(number, rolls)],
-                ("replicasets", Some(number)) => sets(number, rolls),
-                ("pods", Some(number)) => vec![pod(number, rolls)],
-                ("deployments", None) => all(&|number| deployment(number, rolls)),
-                ("replicasets", None) => (0..MANY).flat_map(|number| sets(number, rolls)).collect(),
-                ("pods", None) => all(&|number| pod(number, rolls)),
-                _ => Vec::new(),
-            };
-            match (call.is_streamed_list(), call.is_watch()) {
-                (true, _) => Reply::streamed(&items, "7000", &[Step::Hold]),
-                (false, true) => Reply::Watch(vec![Step::Hold]),
-                (false, false) => Reply::list(&items, "7000", None),
-            }
-        }
+        };
+    }
+    let items = match (&*call.resource, selected) {
+        ("deployments", Some(number)) => vec![deployment(number, rolls)],
+        ("replicasets", Some(number)) => sets(number, rolls),
+        ("pods", Some(number)) => vec![pod(number, rolls)],
+        ("deployments", None) => all(&|number| deployment(number, rolls)),
+        ("replicasets", None) => (0..MANY).flat_map(|number| sets(number, rolls)).collect(),
+        ("pods", None) => all(&|number| pod(number, rolls)),
+        _ => Vec::new(),
+    };
+    match (call.is_streamed_list(), call.is_watch()) {
+        (true, _) => Reply::streamed(&items, "7000", &[Step::Hold]),
+        (false, true) => Reply::Watch(vec![Step::Hold]),
+        (false, false) => Reply::list(&items, "7000", None),
     }
 }
 
@@ -225,12 +223,12 @@ fn resident_kib() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_rollouts_at_once_are_followed_as_far_as_there_is_room_and_none_is_mistaken() {
     let rolls = Arc::new(AtomicBool::new(false));
-    let begun = rolls.clone();
+    let rolling = rolls.clone();
     let server = ApiServer::start(move |call| {
         if call.resource == "endpointslices" && !call.is_streamed_list() {
-            begun.store(true, SeqCst);
+            rolling.store(true, SeqCst);
         }
-        answer(call, begun.load(SeqCst))
+        answer(call, rolling.load(SeqCst))
     })
     .await;
     let agent = Agent::start(server.address).await;
@@ -238,7 +236,7 @@ async fn a_thousand_rollouts_at_once_are_followed_as_far_as_there_is_room_and_no
     let began = Instant::now();
     let mut node = Node { agent, state, began, ahead: Duration::ZERO, failures: Vec::new() };
     node.tick();
-    node.run(|state| state.is_synced(), Duration::from_secs(30)).await;
+    node.run(State::is_synced, Duration::from_secs(30)).await;
     assert!(node.state.is_synced());
     for number in 0..MANY {
         let original = format!("{}:80", address(2, number)).parse().unwrap();

@@ -56,7 +56,13 @@ async fn first_lists_then_changes_are_delivered_in_order() {
 async fn a_pod_that_the_list_after_a_410_lacks_is_gone() {
     let server = ApiServer::start(|call| match (&*call.resource, call.before) {
         ("pods", 0) => {
-            let gone = [Step::Wait(Duration::from_millis(1200)), error_event(410, "too old")];
+            let bookmark = json!({"kind": "Pod", "apiVersion": "v1",
+                "metadata": {"resourceVersion": "9"}});
+            let gone = [
+                event("BOOKMARK", &bookmark),
+                Step::Wait(Duration::from_millis(1200)),
+                error_event(410, "too old"),
+            ];
             Reply::streamed(&[pod("a", "5"), pod("b", "6")], "6", &gone)
         }
         ("pods", _) => Reply::streamed(&[pod("a", "5")], "90", &[Step::Hold]),
@@ -67,6 +73,11 @@ async fn a_pod_that_the_list_after_a_410_lacks_is_gone() {
     agent.until(synced).await;
     let seen = agent.until(synced).await;
     assert_eq!(seen.iter().filter_map(gone_pod).collect::<Vec<_>>(), ["b"], "{seen:#?}");
+    let gone = seen.iter().find_map(|change| match change {
+        ClusterChange::PodGone(facts) => Some(&*facts.resource_version),
+        _ => None,
+    });
+    assert_eq!(gone, Some("9"), "up to there nothing was told of it");
     assert!(seen.contains(&ClusterChange::NodePodsListed(vec!["uid-a".into()])));
     assert_eq!(seen[0], ClusterChange::Synced(false));
     assert_eq!(agent.stats.watch(WatchName::Pods).restarts[&Restart::Gone410], 1);

@@ -226,7 +226,9 @@ impl Followed {
         source.since.clone_from(&self.since);
         let labels = source.labels.clone();
         let pods = Kept::<PodFacts>::new();
-        source.run(PodSink { followed: self.clone(), pods, labels, begun: false }).await
+        source
+            .run(PodSink { followed: self.clone(), pods, labels, begun: false, told_until: None })
+            .await
     }
 
     /// Sends the workload as it is now known, its revisions included.

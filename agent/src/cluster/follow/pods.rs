@@ -23,6 +23,8 @@ pub(super) struct PodSink {
     pub(super) labels: Option<String>,
     /// The watch was open once, or had to begin with a list.
     pub(super) begun: bool,
+    /// Up to which version its pods had been told before the list under way.
+    pub(super) told_until: Option<Arc<str>>,
 }
 
 impl PodSink {
@@ -59,7 +61,7 @@ fn version(pod: &PodFacts) -> u128 {
 impl Sink<PodFacts> for PodSink {
     async fn take(&mut self, event: Event<PodFacts>) -> Result<(), Stopped> {
         let gone = match event {
-            Event::ListBegins => {
+            Event::ListBegins(until) => {
                 if !self.begun && self.followed.since.is_some() {
                     tracing::info!(name = %self.followed.key.name, since = ?self.followed.since,
                         "its pods cannot be watched from the version of the slice that changed: \
@@ -67,6 +69,7 @@ impl Sink<PodFacts> for PodSink {
                 }
                 self.begun = true;
                 self.pods.listed.clear();
+                self.told_until = until;
                 Vec::new()
             }
             Event::Listed(object) => {
@@ -92,7 +95,10 @@ impl Sink<PodFacts> for PodSink {
                     None => return self.exists(facts).await,
                 }
             }
-            Event::ListEnds => self.pods.lost(),
+            Event::ListEnds => {
+                let until = self.told_until.as_ref();
+                self.pods.lost().into_iter().map(|facts| facts.known_until(until)).collect()
+            }
             Event::Gone(object) => {
                 let known = self.pods.gone(&object.identity.uid);
                 object.facts.or(known).into_iter().collect()

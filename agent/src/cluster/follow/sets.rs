@@ -30,7 +30,7 @@ impl SetSink {
 impl Sink<ReplicaSetFacts> for SetSink {
     async fn take(&mut self, event: Event<ReplicaSetFacts>) -> Result<(), Stopped> {
         let gone = match event {
-            Event::ListBegins => {
+            Event::ListBegins(_) => {
                 self.sets.listed.clear();
                 Vec::new()
             }

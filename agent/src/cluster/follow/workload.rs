@@ -61,7 +61,7 @@ where
 {
     async fn take(&mut self, event: Event<Workload<K>>) -> Result<(), Stopped> {
         match event {
-            Event::ListBegins => self.listed = false,
+            Event::ListBegins(_) => self.listed = false,
             Event::Listed(object) | Event::Changed(object) => self.exists(object).await?,
             Event::ListEnds if !self.listed => {
                 tracing::info!(kind = %self.followed.key.kind, name = %self.followed.key.name,
@@ -101,7 +101,7 @@ impl Sink<RevisionFacts> for RevisionSink {
                 shared.revisions.remove(&object.identity.name);
                 return Ok(());
             }
-            Event::ListBegins | Event::State(_) => return Ok(()),
+            Event::ListBegins(_) | Event::State(_) => return Ok(()),
         }
         self.followed.publish(&mut shared).await
     }

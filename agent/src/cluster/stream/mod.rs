@@ -32,8 +32,9 @@ const WATCH_SECONDS: u32 = 290;
 /// What a watch says.
 #[derive(Debug)]
 pub(super) enum Event<F> {
-    /// A list begins: what it turns out to lack is gone.
-    ListBegins,
+    /// A list begins: what it turns out to lack is gone. Until this version, if any, everything
+    /// had been told: what is lacking was still there then.
+    ListBegins(Option<Arc<str>>),
     /// The list has this object.
     Listed(Object<F>),
     /// The list is complete.

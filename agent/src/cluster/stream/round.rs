@@ -1,6 +1,6 @@
 //! The rounds of one watch: list, follow the changes, and begin again when that ends.
 
-use std::{convert::Infallible, pin::pin, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
 use kube::{
@@ -38,6 +38,8 @@ pub(super) struct Run<F, S> {
     sink: S,
     /// Version that the watch can go on from; `None`: a list is needed.
     version: Option<String>,
+    /// Up to which version everything was told before a list became necessary.
+    told_until: Option<Arc<str>>,
     /// The next list must not come from a cache that may lag behind what was already seen.
     relist: bool,
     /// When the last list was complete.
@@ -51,7 +53,17 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
     pub(super) fn new(source: Source<F>, sink: S) -> Self {
         let version = source.since.clone();
         let state = WatchState::Starting;
-        Self { source, sink, version, relist: false, listed: None, told: false, state }
+        source.stats.all.moved(source.stats.name, WatchState::Idle, state);
+        Self {
+            source,
+            sink,
+            version,
+            told_until: None,
+            relist: false,
+            listed: None,
+            told: false,
+            state,
+        }
     }
 
     /// Goes on until nobody listens.
@@ -77,7 +89,8 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
             if matches!(end.reason, Restart::Gone410 | Restart::Ahead) {
                 at_once |= self.version.is_some()
                     && self.listed.is_none_or(|at| at.elapsed() >= RELIST_AT_ONCE);
-                self.version = None;
+                let until = self.version.take().map(Arc::from);
+                self.told_until = until.filter(|_| end.reason == Restart::Gone410);
                 self.relist = true;
             }
             let state = match end.reason {
@@ -151,7 +164,7 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
             params.resource_version = Some("0".into());
             params.version_match = Some(VersionMatch::NotOlderThan);
         }
-        self.sink.take(Event::ListBegins).await?;
+        self.sink.take(Event::ListBegins(self.told_until.clone())).await?;
         loop {
             let page =
                 match self.taken_up("list", PAGE_COMES, self.source.api.list(&params)).await? {
@@ -202,7 +215,7 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
             };
         self.source.stats.all.requested("watch", &self.source.resource, 200);
         let mut stream = pin!(stream);
-        self.sink.take(Event::ListBegins).await?;
+        self.sink.take(Event::ListBegins(self.told_until.clone())).await?;
         loop {
             let Ok(next) = timeout(LIST_SILENCE, stream.next()).await else {
                 return Err(self.no_streaming("the list was never completed").into());
@@ -324,17 +337,25 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
         if self.state == WatchState::Lost && state == WatchState::Synced {
             self.source.timeline.is_back();
         }
-        self.state = state;
+        let before = std::mem::replace(&mut self.state, state);
         let error = error.unwrap_or("the connection was lost");
         match state {
             WatchState::Synced => tracing::debug!(watch, "synced"),
             WatchState::Denied => tracing::error!(watch, "denied, trying on: {error}"),
-            WatchState::Lost | WatchState::Starting => {
+            WatchState::Lost | WatchState::Starting | WatchState::Idle => {
                 tracing::warn!(watch, "lost, trying on: {error}");
             }
         }
-        all.set_state(*name, state);
+        all.moved(*name, before, state);
         self.sink.take(Event::State(state)).await
+    }
+}
+
+/// Whoever followed the workload follows it no longer.
+impl<F, S> Drop for Run<F, S> {
+    fn drop(&mut self) {
+        let WatchStats { name, all } = &self.source.stats;
+        all.moved(*name, self.state, WatchState::Idle);
     }
 }
 

@@ -170,6 +170,13 @@ impl Plan {
     }
 }
 
+impl Observed {
+    /// The fault takes deletions away before the agents can hear of them.
+    pub fn loses_history(&self) -> bool {
+        self.fault == Fault::WatchChaos.name()
+    }
+}
+
 impl Door {
     /// Where this agent can be asked.
     pub fn of(agent: &Agent) -> Self {

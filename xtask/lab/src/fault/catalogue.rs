@@ -46,10 +46,9 @@ impl Fault {
     /// The dials.
     pub fn dials(self) -> Dials {
         match self {
-            Self::ApiSlow => Dials { lasts: 15, after: 0, load: 22 },
+            Self::ApiSlow | Self::WatchChaos => Dials { lasts: 15, after: 0, load: 22 },
             Self::ApiGone | Self::ApiSilent => Dials { lasts: 60, after: 3, load: 25 },
             Self::ApiOlder => Dials { lasts: 8, after: 4, load: 25 },
-            Self::WatchChaos => Dials { lasts: 15, after: 0, load: 22 },
         }
     }
 }

@@ -126,7 +126,10 @@ impl RunResult {
         let (on_time_ms, evidence_wait_ms) = timeliness.quantiles();
         let mut bars_missed = timeliness.late;
         if !findings.args.no_agent {
-            bars_missed.extend(convergence.iter().filter_map(NodeConvergence::objection));
+            // Where the history was forgotten, a deletion in it may never be known.
+            let forgotten = findings.fault.as_ref().is_some_and(Observed::loses_history);
+            let measured = convergence.iter().filter(|c| c.measured_ms.is_some() || !forgotten);
+            bars_missed.extend(measured.filter_map(NodeConvergence::objection));
         }
         if let Some(observed) = &findings.fault {
             bars_missed.extend(objections(observed, &findings.agents));
