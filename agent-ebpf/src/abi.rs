@@ -133,7 +133,8 @@ pub const FRESH_SLOTS: usize = 16;
 pub struct Fresh {
     /// The last one.
     pub last_ns: u64,
-    /// When it first answered with SYN+ACK; 0 if it never did.
+    /// When it first answered with SYN+ACK; 0 if it never did. Before [`Watched::since_ns`] it was
+    /// an earlier pod's.
     pub first_answer_ns: u64,
     /// Second of the monotonic clock that the count at the same index belongs to.
     pub second: [u32; FRESH_SLOTS],
@@ -208,7 +209,22 @@ pub struct Event {
     pub family: u32,
 }
 
-/// State of an `ENDPOINTS` entry. Any of them makes a SYN to it tracked.
+/// Entries of `FRESH` unless the loader says otherwise.
+pub const FRESH_ENTRIES: u32 = 8_192;
+
+/// Value of `ENDPOINTS`. That there is one makes a SYN to it tracked.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// What was answered before this was an earlier pod's.
+    pub since_ns: u64,
+    /// See [`watched`].
+    pub what: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// What an `ENDPOINTS` entry is.
 pub mod watched {
     /// A backend: serving, leaving, or gone and not yet forgotten.
     pub const ENDPOINT: u32 = 1;
@@ -234,11 +250,16 @@ pub enum Stat {
     CountersFull = 5,
     /// A guarded kernel read failed.
     ReadFailed = 6,
+    /// Runs of `inet_sock_set_state` that the kernel skipped and `inet_sock_set_state_skipped` made
+    /// up for.
+    MadeUp = 7,
+    /// Backends entered into `FRESH`: with its occupancy it tells how many were evicted.
+    FreshInserted = 8,
 }
 
 impl Stat {
     /// Their number.
-    pub const COUNT: u32 = 7;
+    pub const COUNT: u32 = 9;
 }
 
 const _: () = {
@@ -248,5 +269,6 @@ const _: () = {
     assert!(size_of::<Answered>() == 16);
     assert!(size_of::<Fresh>() == 144);
     assert!(size_of::<Counters>() == 24);
+    assert!(size_of::<Watched>() == 16);
     assert!(size_of::<Event>() == 112 && align_of::<Event>() == 8);
 };

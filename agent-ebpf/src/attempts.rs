@@ -201,7 +201,9 @@ fn fresh(backend: &Socket, room: &mut Fresh, at: u64) {
     room.last_ns = at;
     room.second[slot] = second;
     room.count[slot] = 1;
-    let _ = FRESH.insert(backend, &*room, 0);
+    if FRESH.insert(backend, &*room, 0).is_ok() {
+        count(Stat::FreshInserted);
+    }
 }
 
 /// Whether the attempt is known to have been answered.
@@ -235,9 +237,11 @@ pub fn answered(tuple: &Tuple, isn: u32, family: u32) {
     end(tuple, &known, now);
     counters(&tuple.destination(), |value| value.answered += 1);
     if let Some(value) = FRESH.get_ptr_mut(&known.backend) {
+        // SAFETY: a value of a live map entry, one aligned word that only user space writes.
+        let since = ENDPOINTS.get_ptr(&known.backend).map_or(0, |it| unsafe { (*it).since_ns });
         // SAFETY: a value of a live map entry, one aligned word.
         let first = unsafe { &mut (*value).first_answer_ns };
-        if *first == 0 {
+        if *first == 0 || *first < since {
             *first = now;
         }
     }

@@ -7,10 +7,13 @@ use aya_ebpf::{
 use rollrace_ebpf::{
     abi::{Address, Socket, Stat, Tuple},
     layout::{CT_WINDOW, SKB_WINDOW},
-    packet::{HEADERS, HEADERS_V4},
+    packet::{self, GlanceV4, GlanceV6, HEADERS, HEADERS_V4, place},
 };
 
-use crate::maps::count;
+use crate::{
+    cast::{IPHDR_ID, IPV6HDR_ID, SK_BUFF_ID, TCPHDR_ID, cast},
+    maps::count,
+};
 
 macro_rules! globals {
     ($($global:ident: $container:literal $member:literal $size:literal $conntrack:literal),+ $(,)?) => {
@@ -108,6 +111,15 @@ impl Skb {
     /// The first read.
     #[inline(always)]
     pub fn read(address: u64) -> Option<Self> {
+        if let Some(skb) = cast(address, &SK_BUFF_ID) {
+            let base = SKB_BASE.load();
+            return Some(Self {
+                address,
+                head: skb.load(base + SKB_HEAD.load()),
+                network: skb.load(base + SKB_NETWORK.load()),
+                protocol: skb.load(base + SKB_PROTOCOL.load()),
+            });
+        }
         // Not through `read`, which would copy it once more.
         let mut window = core::mem::MaybeUninit::<[u64; SKB_WINDOW / 8]>::uninit();
         read_into(address + u64::from(SKB_BASE.load()), &mut window)?;
@@ -118,6 +130,53 @@ impl Skb {
             network: at(window, SKB_NETWORK.load()),
             protocol: at(window, SKB_PROTOCOL.load()),
         })
+    }
+
+    /// Whether the packet may be of interest, see [`packet::may_matter`].
+    #[inline(always)]
+    pub fn may_matter(&self, v6: bool) -> Option<bool> {
+        if v6 { self.may_matter_v6() } else { self.may_matter_v4() }
+    }
+
+    #[inline(always)]
+    fn may_matter_v4(&self) -> Option<bool> {
+        let at = self.head + u64::from(self.network);
+        if let Some(ip) = cast(at, &IPHDR_ID) {
+            let (protocol, length) = (ip.load(place::PROTOCOL), ip.load(place::LENGTH));
+            return Some(packet::may_matter(protocol, length, || {
+                let tcp = cast(at + u64::from(place::TCP_V4), &TCPHDR_ID);
+                tcp.map_or(0xff, |tcp| tcp.load(place::FLAGS))
+            }));
+        }
+        let mut words = core::mem::MaybeUninit::<GlanceV4>::uninit();
+        self.bytes(0, &mut words)?;
+        // SAFETY: filled by the helper.
+        let words = unsafe { words.assume_init_ref() };
+        let (protocol, length) =
+            (packet::byte(words, place::PROTOCOL), packet::byte(words, place::LENGTH));
+        Some(packet::may_matter(protocol, length, || {
+            packet::byte(words, place::TCP_V4 + place::FLAGS)
+        }))
+    }
+
+    #[inline(always)]
+    fn may_matter_v6(&self) -> Option<bool> {
+        // An IPv6 header has one length.
+        const LENGTH: u8 = 5;
+        let at = self.head + u64::from(self.network);
+        if let Some(ip) = cast(at, &IPV6HDR_ID) {
+            return Some(packet::may_matter(ip.load(place::NEXT_HEADER), LENGTH, || {
+                let tcp = cast(at + u64::from(place::TCP_V6), &TCPHDR_ID);
+                tcp.map_or(0xff, |tcp| tcp.load(place::FLAGS))
+            }));
+        }
+        let mut words = core::mem::MaybeUninit::<GlanceV6>::uninit();
+        self.bytes(0, &mut words)?;
+        // SAFETY: filled by the helper.
+        let words = unsafe { words.assume_init_ref() };
+        Some(packet::may_matter(packet::byte(words, place::NEXT_HEADER), LENGTH, || {
+            packet::byte(words, place::TCP_V6 + place::FLAGS)
+        }))
     }
 
     /// Reads the IP header and the header behind it: without options, 40 bytes of IPv4 and 60 of
@@ -136,19 +195,28 @@ impl Skb {
         read_into(self.head + u64::from(self.network) + u64::from(offset), into)
     }
 
+    /// A member.
+    #[inline(always)]
+    fn member<T: Copy>(&self, offset: &Global<u32>) -> Option<T> {
+        match cast(self.address, &SK_BUFF_ID) {
+            Some(skb) => Some(skb.load(offset.load())),
+            None => read(self.address, offset.load()),
+        }
+    }
+
     /// Its conntrack entry, read apart: it lies far from the rest, and few packets get this far.
     #[inline(always)]
     pub fn nfct(&self) -> Nfct {
         if HAS_CONNTRACK.load() == 0 {
             return Nfct(0);
         }
-        Nfct(read(self.address, SKB_NFCT.load()).unwrap_or(0))
+        Nfct(self.member(&SKB_NFCT).unwrap_or(0))
     }
 
     /// Whether it was made in this namespace: what is forwarded has come through a device.
     #[inline(always)]
     pub fn is_local(&self) -> bool {
-        read::<u32>(self.address, SKB_IIF.load()) == Some(0)
+        self.member::<u32>(&SKB_IIF) == Some(0)
     }
 
     /// When its socket sent it, `bpf_ktime_get_ns`, or 0. TCP writes its departure time (`tcp_clock`,
@@ -156,23 +224,23 @@ impl Skb {
     /// time of receipt stands in the same place, on the civil clock, which is far in the future.
     #[inline(always)]
     pub fn sent_ns(&self, now: u64) -> u64 {
-        let sent: u64 = read(self.address, SKB_TSTAMP.load()).unwrap_or(0);
+        let sent: u64 = self.member(&SKB_TSTAMP).unwrap_or(0);
         if sent <= now && now - sent < LONGEST_WAIT_NS { sent } else { 0 }
     }
 
     /// `struct net *` of its device; else of its socket; else of its route. 0 if none is there.
     #[inline(always)]
     pub fn net(&self) -> u64 {
-        let device: u64 = read(self.address, SKB_DEV.load()).unwrap_or(0);
+        let device: u64 = self.member(&SKB_DEV).unwrap_or(0);
         if device != 0 {
             return read(device, DEV_NET.load()).unwrap_or(0);
         }
-        let socket: u64 = read(self.address, SKB_SK.load()).unwrap_or(0);
+        let socket: u64 = self.member(&SKB_SK).unwrap_or(0);
         if socket != 0 {
             return read(socket, SKC_NET.load()).unwrap_or(0);
         }
         // The lowest bit is SKB_DST_NOREF.
-        let route = read::<u64>(self.address, SKB_DST.load()).unwrap_or(0) & !1;
+        let route = self.member::<u64>(&SKB_DST).unwrap_or(0) & !1;
         if route == 0 {
             return 0;
         }

@@ -73,6 +73,32 @@ macro_rules! table {
 
 kernel_fields!(table);
 
+/// Calls the macro `$then` with every type that the programs cast kernel addresses to, and the global
+/// that takes its BTF id.
+#[macro_export]
+macro_rules! cast_types {
+    ($then:ident) => {
+        $then! {
+            SK_BUFF_ID: "sk_buff",
+            IPHDR_ID: "iphdr",
+            IPV6HDR_ID: "ipv6hdr",
+            TCPHDR_ID: "tcphdr",
+        }
+    };
+}
+
+macro_rules! cast_table {
+    ($($global:ident: $name:literal),+ $(,)?) => {
+        /// Global and struct of every type that the programs cast to.
+        pub const CAST_TYPES: &[(&str, &str)] = &[$((stringify!($global), $name)),+];
+    };
+}
+
+cast_types!(cast_table);
+
+/// Stands in the object for the number of the kfunc `bpf_rdonly_cast`; no helper's number.
+pub const RDONLY_CAST: u32 = 0x7fff_0001;
+
 /// Bytes of an skb that the first read takes, from the global `SKB_BASE`: one word above what its
 /// fields span under any option of the kernel's so far. A word more costs half a nanosecond a
 /// packet.

@@ -9,6 +9,7 @@
 #![no_main]
 
 mod attempts;
+mod cast;
 mod kernel;
 mod maps;
 mod programs;

@@ -7,7 +7,7 @@ use aya_ebpf::{
     maps::{HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use rollrace_ebpf::{
-    abi::{self, Answered, Attempt, Counters, Event, Fresh, Socket, Stat, Tuple},
+    abi::{self, Answered, Attempt, Counters, Event, Fresh, Socket, Stat, Tuple, Watched},
     layout::CT_WINDOW,
     packet::{HEADERS, ICMP_HEADERS},
 };
@@ -28,11 +28,12 @@ pub static ANSWERED: LruHashMap<Tuple, Answered> = LruHashMap::with_max_entries(
 
 /// Fresh SYNs by backend.
 #[map]
-pub static FRESH: LruHashMap<Socket, Fresh> = LruHashMap::with_max_entries(8_192, 0);
+pub static FRESH: LruHashMap<Socket, Fresh> = LruHashMap::with_max_entries(abi::FRESH_ENTRIES, 0);
 
 /// Backends and Services worth watching, written by the agent.
 #[map]
-pub static ENDPOINTS: HashMap<Socket, u32> = HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
+pub static ENDPOINTS: HashMap<Socket, Watched> =
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 
 /// Addresses of this node's pods: their sockets live in namespaces of their own.
 #[map]
@@ -77,7 +78,24 @@ pub struct Scratch {
 }
 
 #[map]
-static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(3, 0);
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(4, 0);
+
+/// Changes of sockets' states that `inet_sock_set_state` has seen on this CPU, by the socket's
+/// address: the address, and both states. Taken by the program behind it.
+#[map]
+static SEEN: PerCpuArray<[u64; 2]> = PerCpuArray::with_max_entries(SEEN_SLOTS, 0);
+
+/// A power of two. What is between two programs of one event is few: the events that interrupt it.
+const SEEN_SLOTS: u32 = 64;
+
+/// This CPU's slot for a socket.
+#[inline(always)]
+pub fn seen(sk: u64) -> Option<&'static mut [u64; 2]> {
+    // Sockets are objects of 2 KiB and more, aligned to 64 bytes.
+    let slot = (sk >> 6 ^ sk >> 11) as u32 % SEEN_SLOTS;
+    // SAFETY: a per-CPU value; an interrupting program may write it, which both sides allow for.
+    SEEN.get_ptr_mut(slot).map(|entry| unsafe { &mut *entry })
+}
 
 /// Whose scratch it is: a softirq's program may interrupt another's, but never itself (the kernel
 /// skips such a run and counts it as `recursion_misses`).
@@ -89,6 +107,8 @@ pub enum Hook {
     Free = 1,
     /// `inet_sock_set_state`
     Socket = 2,
+    /// `inet_sock_set_state_skipped`
+    Skipped = 3,
 }
 
 /// This CPU's scratch of a program.

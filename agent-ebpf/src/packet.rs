@@ -43,6 +43,45 @@ pub enum Next {
     Other,
 }
 
+/// The first bytes of an IPv4 packet up to the TCP flags, for a glance at it.
+pub type GlanceV4 = [u64; 5];
+/// Those of an IPv6 packet.
+pub type GlanceV6 = [u64; 7];
+
+/// Where a glance looks: bytes from the network header on.
+pub mod place {
+    /// Header length of IPv4, in the lower half.
+    pub const LENGTH: u32 = 0;
+    /// Protocol of IPv4.
+    pub const PROTOCOL: u32 = 9;
+    /// Next header of IPv6.
+    pub const NEXT_HEADER: u32 = 6;
+    /// TCP header behind an IPv4 header without options.
+    pub const TCP_V4: u32 = 20;
+    /// TCP header behind an IPv6 header.
+    pub const TCP_V6: u32 = 40;
+    /// Flags, from the TCP header on.
+    pub const FLAGS: u32 = 13;
+}
+
+/// Whether a packet may be of interest. Nearly all are sent away here, so this is what a packet
+/// costs; [`next`] has the last word. `length` is the first byte of an IPv4 header: with options the
+/// flags are not where the glance looks.
+#[inline(always)]
+pub fn may_matter(protocol: u8, length: u8, flags: impl FnOnce() -> u8) -> bool {
+    match protocol {
+        IPPROTO_TCP => length & 0x0f != 5 || flags() & (tcp::SYN | tcp::RST) != 0,
+        IPPROTO_ICMP | IPPROTO_ICMPV6 => true,
+        _ => false,
+    }
+}
+
+/// A byte of a glance, at a constant place.
+#[inline(always)]
+pub fn byte<const N: usize>(words: &[u64; N], at: u32) -> u8 {
+    words[at as usize / 8].to_ne_bytes()[at as usize % 8]
+}
+
 /// Which header follows, from the first bytes of an IP packet. A datagram of no interest is told by
 /// one byte.
 #[inline(always)]

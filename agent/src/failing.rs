@@ -25,6 +25,8 @@ pub struct Streak {
 #[derive(Clone, Debug, Default)]
 pub struct Failing {
     streaks: BTreeMap<Arc<str>, Streak>,
+    /// Streaks that had to go for want of room.
+    pub forgotten: u64,
 }
 
 impl Failing {
@@ -42,6 +44,7 @@ impl Failing {
             let oldest = self.streaks.iter().min_by_key(|(_, streak)| streak.last);
             if let Some(uid) = oldest.map(|(uid, _)| uid.clone()) {
                 self.streaks.remove(&uid);
+                self.forgotten += 1;
             }
         }
     }
@@ -92,7 +95,7 @@ mod tests {
         for number in 0..=MAX_PODS {
             failing.failed(&format!("{number}").into(), Mono(number as u64), 0);
         }
-        assert_eq!(failing.streaks.len(), MAX_PODS);
+        assert_eq!((failing.streaks.len(), failing.forgotten), (MAX_PODS, 1));
         assert_eq!(failing.streak("0"), None);
     }
 }

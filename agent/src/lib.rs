@@ -31,3 +31,5 @@ pub mod owners;
 pub mod probe;
 pub mod record;
 pub mod rollouts;
+#[cfg(feature = "probe")]
+mod series;

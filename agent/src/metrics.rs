@@ -15,12 +15,9 @@ use crate::{
     cluster::{ClusterSnapshot, WatchState},
     engine::{FailureLabels, State, seconds},
     model::{Cause, Class, Failure, Mono, Phase, Rollout, RolloutId, WorkloadKey},
+    series::Series,
 };
 
-/// The most series of one family whose labels come from the cluster.
-const SERIES_CAP: usize = 5_000;
-/// What stands in a label past the cap.
-const OTHER: &str = "_other";
 /// The most rollouts with gauges of their own.
 const ROLLOUT_CAP: usize = 200;
 /// How long after an endpoint left its fresh SYNs are still counted.
@@ -49,10 +46,13 @@ pub struct Metrics {
     endpoints: IntGaugeVec,
     undecided: IntGauge,
     pending: IntGauge,
+    covered_since: Gauge,
+    coverage_gaps: IntCounterVec,
+    forgotten: IntCounterVec,
     conntrack_entries: Gauge,
     conntrack_limit: Gauge,
     capped: IntCounter,
-    seen: HashSet<(&'static str, Vec<String>)>,
+    series: Series,
     counted: BTreeMap<(&'static str, Vec<String>), u64>,
     /// Convergences already in the histogram: the last value counted of each endpoint.
     converged: HashSet<(RolloutId, std::net::SocketAddr)>,
@@ -189,6 +189,24 @@ impl Metrics {
                 "pending_attempts",
                 "Attempts seen to be in trouble, not yet decided."
             )),
+            covered_since: add!(Gauge::new(
+                "coverage_since_timestamp_seconds",
+                "Since when the agent covers its node: probes attached, watches in step; 0: not yet."
+            )),
+            coverage_gaps: add!(IntCounterVec::new(
+                Opts::new(
+                    "coverage_gaps_total",
+                    "Times of which something may be missing: rollouts of then are partly covered."
+                ),
+                &["reason"],
+            )),
+            forgotten: add!(IntCounterVec::new(
+                Opts::new(
+                    "forgotten_total",
+                    "What was forgotten before its time for want of room: verdicts may be unknown."
+                ),
+                &["what"],
+            )),
             conntrack_entries: add!(Gauge::new(
                 "conntrack_table_entries",
                 "Conntrack entries (net.netfilter.nf_conntrack_count)."
@@ -198,7 +216,7 @@ impl Metrics {
                 "Conntrack limit (net.netfilter.nf_conntrack_max)."
             )),
             capped: add!(IntCounter::new("series_capped_total", "Label sets that went to _other.")),
-            seen: HashSet::new(),
+            series: Series::default(),
             counted: BTreeMap::new(),
             converged: HashSet::new(),
             registry,
@@ -264,6 +282,15 @@ impl Metrics {
         }
         self.undecided.set(i64::try_from(state.undecided_failures()).unwrap_or(i64::MAX));
         self.pending.set(i64::try_from(state.pending_attempts()).unwrap_or(i64::MAX));
+        if let Some(since) = state.coverage().since() {
+            self.covered_since.set(state.clock().wall(since).as_duration().as_secs_f64());
+        }
+        for (reason, count) in state.coverage().counts() {
+            raise(&mut self.counted, "gaps", &[reason.name()], count, &self.coverage_gaps);
+        }
+        for (what, count) in state.forgotten() {
+            raise(&mut self.counted, "forgotten", &[what], count, &self.forgotten);
+        }
         self.attempts_of(state);
         self.rollouts_of(state);
         for (path, gauge) in [
@@ -296,8 +323,13 @@ impl Metrics {
                     counts.attempts;
             }
         }
+        // Several share one series past the cap.
+        let mut by_labels: BTreeMap<Vec<String>, u64> = BTreeMap::new();
         for ((namespace, service), count) in by_service {
             let labels = self.capped("connection_attempts_total", &[&namespace, &service], 2);
+            *by_labels.entry(labels).or_insert(0) += count;
+        }
+        for (labels, count) in by_labels {
             let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
             raise(&mut self.counted, "attempts", &labels, count, &self.attempts);
         }
@@ -407,20 +439,11 @@ impl Metrics {
 
     /// The labels, or `_other` in the first `open` of them past the cap.
     fn capped(&mut self, family: &'static str, labels: &[&str], open: usize) -> Vec<String> {
-        let own: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        if self.seen.contains(&(family, own.clone())) {
-            return own;
+        let (labels, is_new) = self.series.labels(family, labels, open);
+        if is_new {
+            self.capped.inc();
         }
-        let used = self.seen.iter().filter(|(known, _)| *known == family).count();
-        if used < SERIES_CAP {
-            self.seen.insert((family, own.clone()));
-            return own;
-        }
-        self.capped.inc();
-        own.into_iter()
-            .enumerate()
-            .map(|(i, label)| if i < open { OTHER.to_owned() } else { label })
-            .collect()
+        labels
     }
 }
 
@@ -441,4 +464,70 @@ fn raise(
     let key = (family, labels.iter().map(|label| (*label).to_owned()).collect());
     let before = counted.insert(key, value).unwrap_or(0);
     into.with_label_values(labels).inc_by(value.saturating_sub(before));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::SocketAddr, sync::Arc};
+
+    use super::*;
+    use crate::{
+        engine::{AttemptCounts, ClusterChange, Config, Input, What, step},
+        model::{ServiceFacts, ServicePort},
+        series::SERIES_CAP,
+    };
+
+    /// A Service of its own for each number, dialled so often.
+    fn dialled(state: &mut State, number: u32, attempts: u64) {
+        let ip = std::net::Ipv4Addr::from(0x0A60_0000 + number);
+        let service = ServiceFacts {
+            namespace: "shop".into(),
+            name: format!("api-{number}").into(),
+            resource_version: "1".into(),
+            cluster_ips: vec![ip.into()],
+            external_ips: Vec::new(),
+            ports: vec![ServicePort {
+                name: "http".into(),
+                protocol: "TCP".into(),
+                port: 80,
+                node_port: None,
+            }],
+            has_selector: true,
+            publish_not_ready: false,
+            external_local: false,
+            internal_local: false,
+        };
+        let original = SocketAddr::new(ip.into(), 80);
+        let counts = AttemptCounts { original, attempts, answered: attempts, refused: 0 };
+        for what in
+            [What::Cluster(ClusterChange::Service(Arc::new(service))), What::Attempts(counts)]
+        {
+            step(state, Input { at: Mono(1), what });
+        }
+    }
+
+    fn value(metrics: &Metrics, series: &str) -> Option<u64> {
+        let text = String::from_utf8(metrics.encode().unwrap()).unwrap();
+        let mut values = text.lines().filter_map(|line| line.strip_prefix(series));
+        values.next().map(|value| value.trim().parse().unwrap())
+    }
+
+    #[test]
+    fn services_past_the_cap_share_one_counter_that_is_their_sum_however_often_it_is_looked_at() {
+        let mut state = State::new(Config::new("n1"));
+        let cap = u32::try_from(SERIES_CAP).unwrap();
+        for number in 0..cap + 3 {
+            dialled(&mut state, number, 10);
+        }
+        let mut metrics = Metrics::new();
+        let other = "rollrace_connection_attempts_total{namespace=\"_other\",service=\"_other\"}";
+        for _ in 0..3 {
+            metrics.observe(&mut state, &[], &ClusterSnapshot::default());
+            assert_eq!(value(&metrics, other), Some(30));
+            assert_eq!(value(&metrics, "rollrace_series_capped_total"), Some(3));
+        }
+        let text = String::from_utf8(metrics.encode().unwrap()).unwrap();
+        let series = text.matches("rollrace_connection_attempts_total{").count();
+        assert_eq!(series, SERIES_CAP + 1);
+    }
 }

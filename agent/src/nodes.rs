@@ -46,6 +46,11 @@ impl Nodes {
         true
     }
 
+    /// How many had to go for want of room.
+    pub fn forgotten(&self) -> u64 {
+        self.known.forgotten()
+    }
+
     /// The answer: the node, or that there is none of that name.
     pub fn answered(&mut self, name: &Arc<str>, facts: Option<Arc<NodeFacts>>, at: Mono) {
         let asked = self.known.get(name).and_then(|known| known.asked);

@@ -98,6 +98,7 @@ fn sightings(lines: &[Wire]) -> Vec<(f64, What)> {
                     endpoint: *backend,
                     last: mono(*last_fresh_syn),
                     first_answer: (*answered > 0).then(|| mono(*first_fresh_syn)),
+                    answers_forgotten: false,
                     by_second: fresh_by_second
                         .iter()
                         .map(|(second, count)| (mono(*second as f64).0 / 1_000_000_000, *count))
@@ -212,8 +213,8 @@ fn failures_on_the_wire_are_decided_one_for_one_and_blamed_on_the_rollout() {
         let (state, failures) = run(inputs(name));
         let classes = by_class(&failures);
         assert_eq!(classes.get(&Class::Refused).copied().unwrap_or(0), refused, "{name}");
-        let timeouts = classes.get(&Class::Timeout).copied().unwrap_or(0);
-        assert_eq!(timeouts, unanswered, "{name}");
+        let of = |class| classes.get(&class).copied().unwrap_or(0);
+        assert_eq!(of(Class::Timeout) + of(Class::StaleNat), unanswered, "{name}");
         assert_eq!(failures.len(), refused + unanswered, "{name}: {classes:?}");
         let rollout = state.rollouts().all().next().unwrap();
         for failure in &failures {
@@ -225,7 +226,9 @@ fn failures_on_the_wire_are_decided_one_for_one_and_blamed_on_the_rollout() {
         let completed = rollout.completed.unwrap();
         let tail = failures.iter().filter(|f| f.first_syn > completed.plus(5_000_000_000));
         assert!(tail.clone().all(|failure| failure.phase == Phase::After), "{name}");
-        assert_eq!(tail.count(), after, "{name}: begun over 5 s after completion");
+        assert_eq!(tail.clone().count(), after, "{name}: begun over 5 s after completion");
+        assert!(tail.clone().all(|failure| failure.class == Class::StaleNat), "{name}");
+        assert_eq!(of(Class::StaleNat), after, "{name}: the late ones and no others");
         // One for one with what the clients wrote down.
         let mut truth: Vec<u16> = client_failures(name)
             .into_iter()

@@ -119,13 +119,18 @@ fn assert_ends(mut command: Command, code: i32, words: &[&str]) {
     }
 }
 
-/// Status code and body of a GET, tried until somebody listens.
+/// Status code and body of a GET from the address of [`agent`], tried until somebody listens.
 fn get(path: &str) -> (u16, String) {
+    get_from("127.0.0.1:9465", path)
+}
+
+/// The same from any address.
+fn get_from(address: &str, path: &str) -> (u16, String) {
     let end = Instant::now() + DEADLINE;
     let mut stream = loop {
-        match TcpStream::connect("127.0.0.1:9465") {
+        match TcpStream::connect(address) {
             Ok(stream) => break stream,
-            Err(error) => assert!(Instant::now() < end, "nobody listens: {error}"),
+            Err(error) => assert!(Instant::now() < end, "nobody listens at {address}: {error}"),
         }
         thread::sleep(Duration::from_millis(5));
     };
@@ -264,11 +269,32 @@ fn assert_alive_but_not_ready(test: &str) -> String {
     let (code, metrics) = get("/metrics");
     assert_eq!(code, 200);
     assert!(metrics.contains("rollrace_probe_attached"), "it captures meanwhile: {metrics}");
+    let uncovered = "rollrace_coverage_since_timestamp_seconds 0\n";
+    assert!(metrics.contains(uncovered), "and does not claim to cover anything: {metrics}");
     let pid = Pid::from_raw(i32::try_from(running.0.id()).expect("a process number"));
     kill(pid, Signal::SIGTERM).expect("send SIGTERM");
     let (code, told) = running.end(Duration::from_secs(5));
     assert_eq!(code, Some(0), "{told}");
     told
+}
+
+#[test]
+fn on_a_node_with_ipv6_only_it_is_reached_without_any_option() {
+    in_a_namespace(|| {
+        let lines = ["address add fd00:172:30::b/64 dev lo nodad", "route add default dev lo"];
+        for line in lines {
+            let mut ip = Command::new("ip");
+            let set = ip.arg("-6").args(line.split(' ')).status().expect("run ip");
+            assert!(set.success(), "ip -6 {line}");
+        }
+        let mut command = Command::new(BINARY);
+        command.args(["agent", "--node-name", "n1", "--kubeconfig", &file("ipv6", KUBECONFIG)]);
+        let _running = Running::start(&mut command);
+        for address in ["[fd00:172:30::b]:9465", "127.0.0.1:9465"] {
+            assert_eq!(get_from(address, "/livez").0, 200, "{address}");
+        }
+        assert_eq!(get_from("[fd00:172:30::b]:9466", "/api/v1/status").0, 200);
+    });
 }
 
 #[test]

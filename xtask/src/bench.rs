@@ -1,6 +1,6 @@
 //! `cargo xtask bench …`: builds what is measured, then hands over.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use crate::shell::{self, as_root, cargo, status, workspace};
 
@@ -12,8 +12,8 @@ pub struct Args {
     arguments: Vec<OsString>,
 }
 
-/// Builds the agent and the benchmark, and runs it.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+/// Builds the agent and the benchmark.
+pub fn build() -> anyhow::Result<PathBuf> {
     shell::run(cargo().args([
         "build",
         "--release",
@@ -23,7 +23,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "--package",
         "rollrace-bench",
     ]))?;
-    let program = workspace().join("target/release/rollrace-bench");
+    Ok(workspace().join("target/release/rollrace-bench"))
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let program = build()?;
     let ended = status(as_root(program).args(&args.arguments).current_dir(workspace()))?;
     Ok(ended
         .code()

@@ -1,14 +1,16 @@
 //! `cargo xtask test`: everything that CI runs, step by step, each timed.
 
 use std::{
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, Stdio},
+    sync::Mutex,
+    thread,
     time::Instant,
 };
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use crate::{
-    checks, lab, setup,
+    bench, checks, lab, setup,
     shell::{self, as_root, cargo, is_root, workspace},
 };
 
@@ -33,26 +35,37 @@ pub struct Args {
 struct Step {
     name: String,
     what: &'static str,
-    run: Box<dyn Fn() -> anyhow::Result<()>>,
+    run: Run,
 }
 
+enum Run {
+    /// Speaks as it goes.
+    Alone(Box<dyn Fn() -> anyhow::Result<()>>),
+    /// A command of the lab, which waits most of the time: such are played two at a time.
+    Cell(&'static str),
+}
+
+/// Cells that are played at once.
+const CELLS_AT_ONCE: usize = 2;
+
 fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + 'static) -> Step {
-    Step { name: name.to_owned(), what, run: Box::new(run) }
+    Step { name: name.to_owned(), what, run: Run::Alone(Box::new(run)) }
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 11] = [
+const CELLS: [(&str, &str); 12] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
     ("nftables", "run --setup readiness --mode fresh --seconds 25 --proxy nftables"),
+    ("dual", "run --setup readiness --mode fresh --seconds 25 --ip-family dual --proxy nftables"),
     ("bridge", "run --setup readiness --mode fresh --seconds 25 --bridge-node n2"),
     ("agent-late", "run --setup readiness --mode fresh --seconds 30 --agent-watch-delay 3000"),
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
     ("new-side", "scenario new-side"),
+    ("agent-restarted", "scenario agent-restarted"),
     ("api-gone", "fault api-gone --lasts 15"),
     ("api-older", "fault api-older"),
-    ("rest", "rest --seconds 10"),
 ];
 
 fn steps() -> Vec<Step> {
@@ -91,23 +104,71 @@ fn steps() -> Vec<Step> {
         step("tests", "unit, property, recording, kernel, process and lab tests", || {
             shell::run(with_root_runner(cargo().args(["test", "--workspace", "--no-fail-fast"])))
         }),
+        step(
+            "kernel-helper",
+            "the same where packets are read by the helper, as before 6.2",
+            || {
+                let tests = ["test", "--package", "rollrace", "--test", "kernel"];
+                shell::run(with_root_runner(cargo().args(tests).env("ROLLRACE_READS", "helper")))
+            },
+        ),
         step("cells-build", "the release build", || lab::build().map(drop)),
     ];
+    steps.push(step("losses", "with everything made tiny, each loss is counted and told", || {
+        let arguments = "loss --tiny --seconds 4 --rate 4000".split_whitespace();
+        shell::run(as_root(bench::build()?).args(arguments).current_dir(workspace()))
+    }));
     for (name, arguments) in CELLS {
-        let run = move || cell(arguments);
-        steps.push(step(
-            &format!("cells-{name}"),
-            "in the lab clients and agents agree, on time and within the bars",
-            run,
-        ));
+        steps.push(Step {
+            name: format!("cells-{name}"),
+            what: "in the lab clients and agents agree, on time and within the bars",
+            run: Run::Cell(arguments),
+        });
     }
+    steps.push(step("rest", "at rest the agent stays within its memory and time", || {
+        shell::run(&mut cell("rest --seconds 10"))
+    }));
     steps
 }
 
-/// One cell of the lab.
-fn cell(arguments: &str) -> anyhow::Result<()> {
-    let program = workspace().join("target/release/rollrace-lab");
-    shell::run(as_root(program).args(arguments.split_whitespace()).current_dir(workspace()))
+/// A command of the lab.
+fn cell(arguments: &str) -> Command {
+    let mut command = as_root(workspace().join("target/release/rollrace-lab"));
+    command.args(arguments.split_whitespace()).current_dir(workspace());
+    command
+}
+
+/// Runs it to its end and hands out what it printed.
+fn output_of(mut command: Command) -> anyhow::Result<(String, bool)> {
+    let command = command.stdin(Stdio::null());
+    let output = command.output().with_context(|| format!("run {}", shell::shown(command)))?;
+    let printed = [output.stdout, output.stderr].concat();
+    Ok((String::from_utf8_lossy(&printed).into_owned(), output.status.success()))
+}
+
+/// Plays cells side by side, and prints what each printed when it has ended; those that failed.
+fn play(cells: &[(String, &'static str)]) -> Vec<String> {
+    let (left, failed) = (Mutex::new(cells.iter()), Mutex::new(Vec::new()));
+    let next = || left.lock().ok()?.next();
+    thread::scope(|scope| {
+        for _ in 0..CELLS_AT_ONCE {
+            scope.spawn(|| {
+                while let Some((name, arguments)) = next() {
+                    println!("=== {name} begins: {arguments}");
+                    let started = Instant::now();
+                    let (printed, passed) = output_of(cell(arguments))
+                        .unwrap_or_else(|error| (format!("{error:#}\n"), false));
+                    let how = if passed { "passed" } else { "FAILED" };
+                    let took = started.elapsed().as_secs();
+                    println!("\n{printed}=== {name} {how} in {took} s");
+                    if !passed && let Ok(mut failed) = failed.lock() {
+                        failed.push(name.clone());
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().unwrap_or_default()
 }
 
 /// Kernel and lab tests need root: test binaries run through sudo where this is not root.
@@ -142,10 +203,28 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
     let mut failed = Vec::new();
     let count = steps.len();
+    let mut cells = Vec::new();
     for (number, step) in steps.iter().enumerate() {
+        let run = match &step.run {
+            Run::Cell(arguments) => {
+                cells.push((step.name.clone(), *arguments));
+                let is_last =
+                    !matches!(steps.get(number + 1).map(|next| &next.run), Some(Run::Cell(_)));
+                if is_last {
+                    println!(
+                        "\n=== {} cells, {CELLS_AT_ONCE} at a time: {}",
+                        cells.len(),
+                        step.what
+                    );
+                    failed.extend(play(&std::mem::take(&mut cells)));
+                }
+                continue;
+            }
+            Run::Alone(run) => run,
+        };
         println!("\n=== {}/{count} {}: {}", number + 1, step.name, step.what);
         let started = Instant::now();
-        let result = (step.run)();
+        let result = run();
         let took = started.elapsed().as_secs();
         match result {
             Ok(()) => println!("=== {} passed in {took} s", step.name),

@@ -37,12 +37,20 @@ fn dropped(skb: u64, reason: u32) -> Option<()> {
         ETH_P_IPV6 => true,
         _ => return None,
     };
+    if skb.may_matter(v6)? {
+        looked_at(&skb, v6, reason);
+    }
+    None
+}
+
+#[inline(never)]
+fn looked_at(skb: &Skb, v6: bool, reason: u32) -> Option<()> {
     let scratch = scratch(Hook::Free)?;
     skb.headers(v6, &mut scratch.headers)?;
     let Next::Tcp(offset) = packet::next(&scratch.headers, v6) else { return None };
-    let segment = seen::tcp(&skb, scratch, offset, v6)?;
+    let segment = seen::tcp(skb, scratch, offset, v6)?;
     if segment.flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN {
-        seen::syn(&skb, scratch, &segment, offset, v6, Some(reason));
+        seen::syn(skb, scratch, &segment, offset, v6, Some(reason));
     }
     None
 }

@@ -21,6 +21,7 @@ fn net_dev_queue(ctx: RawTracePointContext) -> i32 {
     0
 }
 
+/// Nearly every packet ends here.
 #[inline(always)]
 fn queued(skb: u64) -> Option<()> {
     let skb = Skb::read(skb)?;
@@ -29,22 +30,30 @@ fn queued(skb: u64) -> Option<()> {
         ETH_P_IPV6 => true,
         _ => return None,
     };
+    if skb.may_matter(v6)? {
+        looked_at(&skb, v6);
+    }
+    None
+}
+
+#[inline(never)]
+fn looked_at(skb: &Skb, v6: bool) -> Option<()> {
     let scratch = scratch(Hook::Queue)?;
     skb.headers(v6, &mut scratch.headers)?;
     match packet::next(&scratch.headers, v6) {
         Next::Other => None,
-        Next::Icmp(offset) => icmp(&skb, scratch, offset, v6),
+        Next::Icmp(offset) => icmp(skb, scratch, offset, v6),
         Next::Tcp(offset) => {
-            let segment = seen::tcp(&skb, scratch, offset, v6)?;
+            let segment = seen::tcp(skb, scratch, offset, v6)?;
             let flags = segment.flags;
             if flags & (tcp::SYN | tcp::RST) == 0 {
                 return None;
             }
             if flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN {
-                seen::syn(&skb, scratch, &segment, offset, v6, None);
+                seen::syn(skb, scratch, &segment, offset, v6, None);
                 return None;
             }
-            seen::answer_to(&skb, scratch, &segment, v6)?;
+            seen::answer_to(skb, scratch, &segment, v6)?;
             let refusal = flags & tcp::RST != 0;
             // RFC 9293: only a RST that answers a SYN has sequence number 0.
             if !refusal || segment.seq == 0 {

@@ -2,18 +2,17 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{failure_log::FailureLog, now, probe_task::Kernel};
+use super::{clocks, failure_log::FailureLog, now, probe_task::Kernel};
 use crate::{
     cluster::ClusterStats,
-    engine::{ClusterChange, Config, Input, Request, State, What, step},
+    engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
     http::{FailuresAnswer, Query, RolloutsAnswer, StatusAnswer},
     metrics::Metrics,
-    model::{Clock, Mono},
+    model::Mono,
     probe::HOOKS,
     record::Recorder,
 };
@@ -36,9 +35,11 @@ pub struct EngineTask {
     requests: mpsc::Sender<Request>,
     requests_dropped: u64,
     node: Arc<str>,
-    started: Timestamp,
+    started: Mono,
     ticks: u64,
     decided: u64,
+    covers: bool,
+    gaps_said: u64,
 }
 
 impl EngineTask {
@@ -60,9 +61,11 @@ impl EngineTask {
             kernel,
             requests,
             requests_dropped: 0,
-            started: Timestamp::now(),
+            started: now(),
             ticks: 0,
             decided: 0,
+            covers: false,
+            gaps_said: 0,
         }
     }
 
@@ -98,7 +101,8 @@ impl EngineTask {
                     if count == 0 {
                         break;
                     }
-                    let at = now();
+                    // Their times are civil ones.
+                    let at = self.look_at_clock();
                     for change in change_batch.drain(..) {
                         self.input(at, What::Cluster(change));
                     }
@@ -145,9 +149,44 @@ impl EngineTask {
         }
     }
 
+    /// The time; tells the engine at once if the civil clock was stepped.
+    fn look_at_clock(&mut self) -> Mono {
+        let clock = clocks::read();
+        if clocks::is_stepped(self.state.clock(), clock) {
+            self.input(clock.mono, What::Tick(clock));
+        }
+        clock.mono
+    }
+
+    /// Says what changed in what this agent is there for.
+    fn say_coverage(&mut self) {
+        let coverage = self.state.coverage();
+        let clock = self.state.clock();
+        if let Some(since) = coverage.since().filter(|_| !self.covers) {
+            self.covers = true;
+            info!(since = %clock.wall(since), "probes attached and watches in step: covered from now on");
+        }
+        let gaps: u64 = coverage.counts().map(|(_, count)| count).sum();
+        if gaps > self.gaps_said {
+            // The probe task has said what was lost.
+            let others = coverage.gaps().filter(|gap| gap.reason != GapReason::Lost);
+            if let Some(gap) = others.last() {
+                warn!(
+                    gaps = gaps - self.gaps_said,
+                    from = %clock.wall(gap.from),
+                    until = %clock.wall(gap.until),
+                    reason = gap.reason.name(),
+                    "a gap: {}; rollouts of that time are reported as partly covered",
+                    gap.reason.why()
+                );
+            }
+            self.gaps_said = gaps;
+        }
+    }
+
     fn tick(&mut self) {
-        let at = now();
-        let clock = Clock { mono: at, wall: Timestamp::now() };
+        let clock = clocks::read();
+        let at = clock.mono;
         self.input(at, What::Tick(clock));
         if self.ticks.is_multiple_of(ADDRESSES_EVERY) {
             match own_addresses() {
@@ -163,6 +202,7 @@ impl EngineTask {
             changed
         });
         self.log.tick(at);
+        self.say_coverage();
         let probes = HOOKS.map(|name| (name, true));
         self.metrics.observe(&mut self.state, &probes, &self.stats.snapshot());
         let report = self.kernel.report.borrow().clone();
@@ -239,7 +279,8 @@ impl EngineTask {
         StatusAnswer {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION"),
-            started: self.started,
+            started: self.state.clock().wall(self.started),
+            coverage: self.state.coverage_report(),
             ready: not_ready.is_empty(),
             not_ready,
             pending_attempts: self.state.pending_attempts(),
@@ -247,8 +288,10 @@ impl EngineTask {
             failures: self.decided,
             cancelled_attempts: self.state.cancelled(),
             undirected_attempts: self.state.undirected(),
+            unseen_attempts: self.state.unseen(),
             lower_bound,
             losses,
+            forgotten: self.state.forgotten().into(),
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),
             conntrack: report.conntrack,
             cluster,

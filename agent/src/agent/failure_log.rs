@@ -36,9 +36,6 @@ impl FailureLog {
             return;
         }
         self.tokens -= 1;
-        let at = |address: &crate::engine::TransportAddress| {
-            format!("{}:{}", address.address, address.port)
-        };
         let workload = failure.workload.as_ref().map(|it| format!("{}/{}", it.kind, it.name));
         info!(
             class = failure.class.name(),
@@ -50,9 +47,9 @@ impl FailureLog {
             workload,
             revision = failure.revision,
             pod = %failure.pod,
-            client = at(&failure.client),
-            original = at(&failure.original),
-            backend = failure.backend.as_ref().map(at),
+            client = %failure.client,
+            original = %failure.original,
+            backend = failure.backend.map(tracing::field::display),
             began = %failure.first_syn,
             evidence = failure.evidence.join("; "),
             "connection failed"

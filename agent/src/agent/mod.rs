@@ -4,20 +4,23 @@
 //! - [`run`]: binds, loads, starts the tasks, waits for one to end or for a signal
 //! - `probe_task`: the kernel side; never blocked by the others
 //! - `engine_task`: the one owner of the state, the metrics and the recording
+//! - `clocks`: the node's two clocks, read together
 //! - `failure_log`: one line a failure, rate-limited
 
+mod clocks;
 mod engine_task;
 mod failure_log;
 mod probe_task;
 
 use std::{
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, anyhow};
+use nix::errno::Errno;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -27,12 +30,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+pub use self::clocks::now;
 use crate::{
     cli::Failed,
     cluster::{self, ClusterStats},
     engine::Config,
     http,
-    model::Mono,
     probe::{Options, Probe},
     record::Recorder,
 };
@@ -76,16 +79,6 @@ pub struct Settings {
     pub bad_backend_after_ns: u64,
     /// Sizes of the kernel side.
     pub probe: Options,
-}
-
-/// The monotonic clock, the kernel's own for its events.
-pub fn now() -> Mono {
-    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    let nanos = time.map_or(0, |time| {
-        let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
-        seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0)
-    });
-    Mono(nanos)
 }
 
 /// Runs the agent until a signal, or until something it cannot do without ends.
@@ -188,7 +181,14 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failed> {
-    let bound = TcpListener::bind(address).await;
+    let mut bound = TcpListener::bind(address).await;
+    if let Err(error) = &bound
+        && address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+        && error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32)
+    {
+        // A kernel without IPv6: every address is every IPv4 address.
+        bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
+    }
     bound
         .with_context(|| format!("cannot listen on {address}: name another address with {flag}"))
         .map_err(Failed::unavailable)
@@ -197,13 +197,15 @@ async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failed> {
 /// The address from which this node reaches others: the source that the kernel would choose for a
 /// packet out. No packet is sent.
 fn own_address() -> Result<IpAddr, Failed> {
-    let find = || -> std::io::Result<IpAddr> {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        // TEST-NET-1 of RFC 5737: any address beyond the node does.
-        socket.connect("192.0.2.1:9")?;
+    let towards = |from: &str, beyond: &str| -> std::io::Result<IpAddr> {
+        let socket = UdpSocket::bind(from)?;
+        socket.connect(beyond)?;
         Ok(socket.local_addr()?.ip())
     };
-    find()
+    // TEST-NET-1 of RFC 5737, and the documentation prefix of RFC 3849: any address beyond the node
+    // does. A node of an IPv6 cluster has no route to the first.
+    towards("0.0.0.0:0", "192.0.2.1:9")
+        .or_else(|_| towards("[::]:0", "[2001:db8::1]:9"))
         .context("cannot find the node's internal address: give it with --node-ip or --api-listen")
         .map_err(Failed::unavailable)
 }

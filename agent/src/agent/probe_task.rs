@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::now;
 use crate::{
-    engine::{Watch, What},
+    engine::{Lost, Watch, What},
     model::Mono,
     probe::{Losses, Options, Probe},
 };
@@ -59,11 +59,12 @@ pub struct KernelReport {
 
 impl KernelReport {
     /// Losses by reason: any of them makes counts lower bounds.
-    pub fn lost(&self) -> [(&'static str, u64); 7] {
+    pub fn lost(&self) -> [(&'static str, u64); 8] {
         [
             ("ring_full", self.losses.ring_full),
             ("attempts_full", self.losses.attempts_full),
             ("counters_full", self.losses.counters_full),
+            ("fresh_evicted", self.losses.fresh_evicted),
             ("read_failed", self.losses.read_failed),
             ("recursion", self.recursion_misses),
             ("queue_full", self.queue_full),
@@ -102,6 +103,9 @@ pub async fn run(
     let mut applied: BTreeSet<Watch> = BTreeSet::new();
     let mut report = KernelReport::default();
     let mut told = 0;
+    // Losses are noticed by a sweep: they came after the one before.
+    let mut told_until = now();
+    send(&out, What::Attached, &mut report);
     let mut sightings = Vec::new();
     loop {
         tokio::select! {
@@ -135,11 +139,22 @@ pub async fn run(
                 report.tracked = found.tracked;
                 report.conntrack = probe.has_conntrack();
                 let lost: u64 = report.lost().iter().map(|(_, count)| count).sum();
+                let swept = now();
+                let unfit = !probe.maps.unfit.is_empty();
                 if lost > told {
                     warn!(lost = lost - told, losses = ?report.lost(),
                         "kernel events were lost: counts are lower bounds (raise --ring-buffer or --max-attempts)");
-                    send(&out, What::Lost(lost - told), &mut report);
-                    told = lost;
+                    let news = Lost { count: lost - told, since: told_until };
+                    // What finds no room now is told after the next sweep, with what came before it.
+                    if send(&out, What::Lost(news), &mut report) {
+                        (told, told_until) = (lost, swept);
+                    }
+                } else {
+                    // What is not watched is not seen, for as long as that lasts.
+                    let news = Lost { count: 0, since: told_until };
+                    if !unfit || send(&out, What::Lost(news), &mut report) {
+                        told_until = swept;
+                    }
                 }
                 orders.report.send_replace(report.clone());
             }
@@ -151,6 +166,7 @@ pub async fn run(
                             let all: Vec<Watch> = applied.iter().copied().collect();
                             probe.maps.watch(&all);
                             info!("conntrack has come: probes attached anew");
+                            send(&out, What::Attached, &mut report);
                         }
                         Err(error) => warn!("conntrack has come, but attaching anew failed: {error}"),
                     }
@@ -161,10 +177,12 @@ pub async fn run(
 }
 
 /// Hands something to the engine; a full queue is counted, never waited for.
-fn send(out: &mpsc::Sender<(Mono, What)>, what: What, report: &mut KernelReport) {
-    if out.try_send((now(), what)).is_err() {
+fn send(out: &mpsc::Sender<(Mono, What)>, what: What, report: &mut KernelReport) -> bool {
+    let is_sent = out.try_send((now(), what)).is_ok();
+    if !is_sent {
         report.queue_full += 1;
     }
+    is_sent
 }
 
 /// Keeps what the watch set is, to apply it again to a new map.
@@ -178,6 +196,8 @@ fn remember(applied: &mut BTreeSet<Watch>, changes: &[Watch]) {
             Watch::NotLocal(address) => {
                 applied.remove(&Watch::Local(address));
             }
+            // New maps know of no answers.
+            Watch::Anew(..) => {}
             added => {
                 applied.insert(added);
             }

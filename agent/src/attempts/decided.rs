@@ -12,7 +12,7 @@ use crate::model::{AttemptKey, Mono};
 const REMEMBER_NANOS: u64 = 300_000_000_000;
 
 /// The most remembered.
-const MAX_DECIDED: usize = 131_072;
+pub(super) const MAX_DECIDED: usize = 131_072;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decided {
@@ -25,13 +25,17 @@ impl Decided {
         self.keys.contains(key)
     }
 
-    pub(super) fn insert(&mut self, key: AttemptKey, at: Mono) {
+    /// Remembers it; how many had to be forgotten for it.
+    pub(super) fn insert(&mut self, key: AttemptKey, at: Mono) -> u64 {
+        let mut forgotten = 0;
         if self.keys.insert(key) {
             self.order.push_back((at, key));
         }
         while self.order.len() > MAX_DECIDED {
             self.pop();
+            forgotten += 1;
         }
+        forgotten
     }
 
     pub(super) fn forget(&mut self, now: Mono) {

@@ -72,6 +72,8 @@ pub enum Outcome {
     Failed(Box<Failed>),
     /// It was decided before.
     Known,
+    /// It is over, and nothing was seen of its begin: no SYN, no `connect()`.
+    Unseen,
 }
 
 /// Attempts in flight about which something was seen.
@@ -79,7 +81,7 @@ pub enum Outcome {
 pub struct Attempts {
     pending: BTreeMap<AttemptKey, Pending>,
     decided: Decided,
-    /// Attempts not held for want of room.
+    /// Attempts not held for want of room, or forgotten before nothing more could be heard of them.
     pub overflowed: u64,
 }
 
@@ -100,7 +102,7 @@ impl Attempts {
         match sighting {
             Sighting::Answered { answer: Answer::SynAck, .. } => {
                 self.pending.remove(&attempt.key);
-                self.decided.insert(attempt.key, at);
+                self.overflowed += self.decided.insert(attempt.key, at);
                 Outcome::Answered
             }
             Sighting::Answered { answer: Answer::Rst, .. } => {
@@ -124,6 +126,12 @@ impl Attempts {
                 let mut pending = self.take(attempt, at);
                 pending.drop = Some(drop.reason.clone());
                 self.advance(pending, dialled_service)
+            }
+            Sighting::Abandoned { started: None, .. }
+                if attempt.syns == 0 && !self.pending.contains_key(&attempt.key) =>
+            {
+                self.overflowed += self.decided.insert(attempt.key, at);
+                Outcome::Unseen
             }
             Sighting::Abandoned { started, errno, .. } => {
                 let mut pending = self.take(attempt, at);
@@ -214,7 +222,7 @@ impl Attempts {
     }
 
     fn fail(&mut self, failed: Failed) -> Outcome {
-        self.decided.insert(failed.attempt.key, failed.ended);
+        self.overflowed += self.decided.insert(failed.attempt.key, failed.ended);
         Outcome::Failed(Box::new(failed))
     }
 }

@@ -50,10 +50,16 @@ impl Pending {
         self.touched = at;
     }
 
-    /// Whether the client has given up and the SYN's fate is known.
+    /// Whether the client has given up and the SYN's fate is known. An ICMP about a SYN that no
+    /// device saw does not tell its backend, which only a rejected one lacks: the kernel sends the
+    /// ICMP first, and drops the SYN then.
     pub(super) fn is_ripe(&self) -> bool {
-        let fate_known = self.attempt.syns > 0 || self.icmp.is_some() || self.drop.is_some();
+        let fate_known = self.attempt.syns > 0 || self.drop.is_some() || self.port_unreachable();
         self.closed.is_some() && fate_known
+    }
+
+    fn port_unreachable(&self) -> bool {
+        self.icmp.is_some_and(|(code, v6)| code == if v6 { 4 } else { 3 })
     }
 
     /// Begin: `connect()` where it was seen, else the first SYN.
@@ -72,8 +78,7 @@ impl Pending {
     ) -> Failed {
         let Self { attempt, drop, icmp, .. } = &self;
         let undirected = !attempt.dnat && dialled_service(attempt.key.original);
-        let port_unreachable = icmp.is_some_and(|(code, v6)| code == if v6 { 4 } else { 3 });
-        let (class, wire) = if undirected && (port_unreachable || errno == ECONNREFUSED) {
+        let (class, wire) = if undirected && (self.port_unreachable() || errno == ECONNREFUSED) {
             (Class::Rejected, "the proxy rejected the SYN: no usable endpoint".to_owned())
         } else if let Some((code, v6)) = icmp {
             let version = if *v6 { "ICMPv6" } else { "ICMP" };

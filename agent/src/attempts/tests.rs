@@ -89,6 +89,20 @@ fn a_failure_begins_with_connect_where_that_was_seen() {
 }
 
 #[test]
+fn a_neighbour_that_fails_just_after_the_client_gave_up_still_tells_the_backend() {
+    let unseen = Attempt { backend: None, syns: 0, dnat: false, ..attempt(true) };
+    for (code, v6, reason) in [(1, false, "NEIGH_FAILED"), (3, true, "NOT_SPECIFIED")] {
+        let failed = failed(&[
+            abandoned(unseen, 0, 3_002),
+            icmp(unseen, code, v6, 3_075),
+            dropped(attempt(true), reason, 3_076),
+        ]);
+        assert_eq!(failed.class, Class::Unreachable);
+        assert_eq!(failed.attempt.backend, attempt(true).backend);
+    }
+}
+
+#[test]
 fn an_attempt_given_up_before_its_first_retransmit_is_early() {
     for (syns, millis, early) in [(1, 999, true), (1, 1_000, false), (2, 900, false)] {
         let attempt = Attempt { syns, ..attempt(true) };

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use crate::{
+    attempts::Failed,
     endpoints::Lifetime,
-    model::{Cause, RolloutId, Side, WorkloadKey},
+    model::{Cause, Class, RolloutId, Side, WorkloadKey},
 };
 
 /// A cause with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
+    /// How the connection failed: the wire's class, or `stale_nat`, which the wire alone does not
+    /// tell from a timeout.
+    pub class: Class,
     /// Cause.
     pub cause: Cause,
     /// Side of the rollout.
@@ -29,10 +33,11 @@ pub struct Blame {
 }
 
 impl Blame {
-    /// Nothing is known.
-    pub fn unknown(why: String) -> Self {
+    /// Nothing is known but what the wire showed.
+    pub fn unknown(failed: &Failed) -> Self {
         let empty: Arc<str> = "".into();
         Self {
+            class: failed.class,
             cause: Cause::Unknown,
             side: None,
             rollout: None,
@@ -40,24 +45,32 @@ impl Blame {
             service: empty.clone(),
             pod: empty,
             workload: None,
-            evidence: vec![why],
+            evidence: vec![failed.wire.clone()],
         }
     }
 
     /// The backend is known, the cause not yet.
-    pub(super) fn of(life: &Lifetime, wire: &str) -> Self {
+    pub(super) fn of(life: &Lifetime, failed: &Failed) -> Self {
         let mut services = life.services.iter();
         let only = services.next().filter(|_| services.next().is_none());
         Self {
             namespace: life.namespace.clone(),
             service: only.cloned().unwrap_or_else(|| "".into()),
             pod: life.pod.as_ref().map_or_else(|| "".into(), |pod| pod.name.clone()),
-            ..Self::unknown(wire.to_owned())
+            ..Self::unknown(failed)
+        }
+    }
+
+    /// The endpoint was not there any more when the SYN followed an old entry to it.
+    pub(super) fn gone(&mut self, failed: &Failed) {
+        if failed.attempt.stale && matches!(failed.class, Class::Timeout | Class::Unreachable) {
+            self.class = Class::StaleNat;
+            self.because("it followed the conntrack entry of an earlier SYN".to_owned());
         }
     }
 
     /// Says why.
-    pub(super) fn because(&mut self, why: String) {
+    pub fn because(&mut self, why: String) {
         self.evidence.push(why);
     }
 

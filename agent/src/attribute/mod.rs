@@ -92,7 +92,8 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
         Whose::Nobody if last_chance && service.is_none() => return Decision::Foreign,
         Whose::Nobody => {
             return unless(last_chance, failed, || {
-                let mut blame = Blame::unknown(failed.wire.clone());
+                let mut blame = Blame::unknown(failed);
+                blame.gone(failed);
                 blame.because(match failed.class {
                     Class::Rejected => "no endpoint of the Service was seen leaving".to_owned(),
                     _ => "no endpoint was seen at that address".to_owned(),
@@ -117,7 +118,10 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
     if failed.early && left.is_none() {
         return if last_chance { Decision::Cancelled } else { Decision::NotYet };
     }
-    let mut blame = Blame::of(life, &failed.wire);
+    let mut blame = Blame::of(life, failed);
+    if left.is_some() {
+        blame.gone(failed);
+    }
     let Some(pod) = &life.pod else {
         blame.because("the endpoint names no pod".to_owned());
         return Decision::Blame(Box::new(blame));
@@ -163,7 +167,7 @@ fn unless(last_chance: bool, failed: &Failed, blame: impl FnOnce() -> Blame) -> 
 }
 
 fn either(failed: &Failed, earlier: &Lifetime, later: &Lifetime) -> Blame {
-    let mut blame = Blame::unknown(failed.wire.clone());
+    let mut blame = Blame::unknown(failed);
     let syn = failed.last_syn();
     let (was, is) = (words::name(earlier), words::name(later));
     let gone = words::apart(earlier.gone.unwrap_or(earlier.first_seen), syn);

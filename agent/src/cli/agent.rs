@@ -32,8 +32,8 @@ pub struct Args {
     /// Kubeconfig; without it the file in KUBECONFIG, else the pod's service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Where /metrics, /livez and /readyz are served
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9465")]
+    /// Where /metrics, /livez and /readyz are served; `[::]` is every address, those of IPv4 as well
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:9465")]
     listen: SocketAddr,
     /// Where /api/v1/… is served, or `off`; without it the node's internal address, port 9466
     #[arg(long, value_name = "ADDRESS|off")]
@@ -120,7 +120,11 @@ pub fn run(args: Args) -> Result<(), Failed> {
         record: args.record,
         attempt_deadline_ns: args.attempt_deadline * 1_000_000_000,
         bad_backend_after_ns: args.bad_backend_after * 1_000_000_000,
-        probe: Options { attempts: args.max_attempts, ring_bytes: args.ring_buffer * 1_024 },
+        probe: Options {
+            attempts: args.max_attempts,
+            ring_bytes: args.ring_buffer * 1_024,
+            ..Options::default()
+        },
     };
     let result = runtime.block_on(agent::run(settings));
     // A blocking look-up of names must not hold the exit up.

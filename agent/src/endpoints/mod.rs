@@ -42,7 +42,7 @@ const RECENT_NANOS: u64 = 120 * 1_000_000_000;
 const MAX_GONE: usize = if cfg!(test) { 64 } else { 200_000 };
 
 /// The most recent departures kept.
-const MAX_RECENT: usize = 65_536;
+const MAX_RECENT: usize = if cfg!(test) { 32 } else { 65_536 };
 
 /// What one change of a slice did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub enum Change {
     Appeared(SocketAddr),
     /// It left.
     Left(SocketAddr),
+    /// Nobody has the address any more.
+    Gone(SocketAddr),
     /// It was forgotten: nothing can point at it any more.
     Forgotten(SocketAddr),
 }
@@ -69,6 +71,10 @@ pub struct Endpoints {
     of_pod: BTreeMap<Arc<str>, BTreeSet<SocketAddr>>,
     /// Departures of late, oldest first.
     recent: VecDeque<(Mono, SocketAddr)>,
+    /// Gone lifetimes, and departures of late, forgotten early for want of room.
+    pub forgotten: u64,
+    /// See `forgotten`.
+    pub forgotten_departures: u64,
     /// How many lifetimes are serving, leaving, gone.
     stages: [usize; 3],
     listed: bool,
@@ -181,8 +187,12 @@ impl Endpoints {
                 self.recent.push_back((at, endpoint));
                 if self.recent.len() > MAX_RECENT {
                     self.recent.pop_front();
+                    self.forgotten_departures += 1;
                 }
                 changes.push(Change::Left(endpoint));
+            }
+            if said.is_none() && self.at(endpoint).iter().all(|life| life.gone.is_some()) {
+                changes.push(Change::Gone(endpoint));
             }
         }
         changes
@@ -294,8 +304,14 @@ impl Endpoints {
     /// have existed was its predecessor's at the address, and hides its own.
     pub fn answered(&mut self, endpoint: SocketAddr, uid: &str, first: Option<Mono>) {
         let Some(list) = self.lifetimes.get_mut(&endpoint) else { return };
-        let Some(life) = list.iter_mut().rev().find(|life| life.uid() == uid) else { return };
-        life.answers_known = first.is_none_or(|first| first >= life.begun_after);
+        let Some(index) = list.iter().rposition(|life| life.uid() == uid) else { return };
+        let begun = list[index].begun_after;
+        // The record begins anew when a predecessor is gone: this one's begin must not be older.
+        let others = list.iter().filter(|other| other.uid() != uid);
+        let mut before = others.filter(|other| other.first_seen <= list[index].first_seen);
+        let is_own = before.all(|other| other.gone.is_some_and(|gone| gone <= begun));
+        let life = &mut list[index];
+        life.answers_known = is_own && first.is_none_or(|first| first >= begun);
         if life.answers_known
             && let Some(first) = first
         {
@@ -346,13 +362,15 @@ impl Endpoints {
         }
         let forgotten = self.services.forget(Mono(now.0.saturating_sub(REMEMBER_NANOS)));
         let mut changes: Vec<Change> = forgotten.into_iter().map(Change::Forgotten).collect();
-        let Self { lifetimes, of_service, of_pod, stages, .. } = self;
+        let due = Mono(now.0.saturating_sub(REMEMBER_NANOS));
+        let Self { lifetimes, of_service, of_pod, stages, forgotten, .. } = self;
         lifetimes.retain(|endpoint, list| {
             let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(list)
                 .into_iter()
                 .partition(|life| life.gone.is_none_or(|gone| gone >= horizon));
             stages[Stage::Gone as usize] -= dropped.len();
             for life in &dropped {
+                *forgotten += u64::from(life.gone.is_some_and(|gone| gone >= due));
                 unlist(of_pod, &life.uid().into(), *endpoint, || {
                     kept.iter().any(|other| other.uid() == life.uid())
                 });

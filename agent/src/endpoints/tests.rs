@@ -1,7 +1,8 @@
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use super::{
-    Change, Endpoints, Lifetime, MAX_GONE, REMEMBER_NANOS, UNNOTICED_NANOS, WATCH_LAG_NANOS,
+    Change, Endpoints, Lifetime, MAX_GONE, MAX_RECENT, REMEMBER_NANOS, UNNOTICED_NANOS,
+    WATCH_LAG_NANOS,
 };
 use crate::model::{
     Endpoint, EndpointConditions, Mono, ObjectRef, ServiceFacts, ServicePort, SliceFacts, SlicePort,
@@ -71,7 +72,9 @@ fn an_endpoint_leaves_when_it_is_first_not_ready_terminating_or_absent() {
         let mut endpoints = listed();
         endpoints.slice(&slice("s", "api", vec![endpoint("10.0.0.1", "a", READY)]), at(1));
         let changes = endpoints.slice(&slice("s", "api", next), at(2));
-        assert_eq!(changes, [Change::Left(address("10.0.0.1:8080"))]);
+        let left = address("10.0.0.1:8080");
+        let expected = [Change::Left(left), Change::Gone(left)];
+        assert_eq!(changes, expected[..=usize::from(gone)]);
         let life = only(&endpoints);
         assert_eq!(life.left, Some(at(2)));
         assert_eq!((life.terminating.is_some(), life.gone.is_some()), (terminating, gone));
@@ -106,7 +109,7 @@ fn a_move_between_two_slices_is_no_departure() {
     assert!(endpoints.slice_gone(&("shop".into(), "one".into()), at(4)).is_empty());
     let life = only(&endpoints);
     assert_eq!((life.first_seen, life.left), (at(1), None));
-    assert_eq!(endpoints.slice_gone(&("shop".into(), "two".into()), at(5)).len(), 1);
+    assert_eq!(endpoints.slice_gone(&("shop".into(), "two".into()), at(5)).len(), 2);
     assert_eq!(only(&endpoints).gone, Some(at(5)));
 }
 
@@ -135,7 +138,8 @@ fn a_relist_that_lacks_a_slice_is_the_departure_of_its_endpoints() {
     endpoints.slice(&slice("one", "api", vec![endpoint("10.0.0.1", "a", READY)]), at(1));
     endpoints.slice(&slice("two", "api", vec![endpoint("10.0.0.2", "b", READY)]), at(1));
     let changes = endpoints.slices_listed(&[("shop".into(), "two".into())], at(9));
-    assert_eq!(changes, [Change::Left(address("10.0.0.1:8080"))]);
+    let gone = address("10.0.0.1:8080");
+    assert_eq!(changes, [Change::Left(gone), Change::Gone(gone)]);
     assert_eq!(endpoints.counts(), (1, 0, 1));
 }
 
@@ -263,6 +267,10 @@ fn past_the_bound_the_first_gone_are_forgotten_first() {
     assert!(!endpoints.is_overfull());
     assert_eq!((endpoints.of_pod("pod0").count(), endpoints.counts().0), (0, 1));
     assert_eq!(endpoints.all().count(), endpoints.counts().0 + endpoints.counts().2);
+    let known = u64::try_from(endpoints.all().count()).unwrap();
+    assert_eq!(endpoints.forgotten, MAX_GONE as u64 + 2 - known, "it is counted");
+    assert!(endpoints.left_recently(at(MAX_GONE as u64 + 2)).count() <= MAX_RECENT);
+    assert_eq!(endpoints.forgotten_departures, (MAX_GONE + 1 - MAX_RECENT) as u64);
 }
 
 fn service(name: &str, ip: &str, port: u16) -> Arc<ServiceFacts> {

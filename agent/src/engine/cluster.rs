@@ -81,6 +81,9 @@ pub(super) fn changed(state: &mut State, change: ClusterChange, out: &mut Output
                 state.synced = synced;
                 state.unsynced = at;
             }
+            if synced {
+                state.coverage.in_step(at);
+            }
             state.endpoints.in_step(synced, at);
         }
     }
@@ -116,7 +119,7 @@ fn departed(state: &mut State, pod_uid: &str) {
     let lives = state.endpoints.of_pod(pod_uid).filter(|life| life.was_removed());
     let Some(left) = lives.filter_map(|life| life.left).min() else { return };
     let Some(place) = state.owners.place(pod_uid) else { return };
-    state.rollouts.departed(&place, &state.owners, left, state.now);
+    state.rollouts.departed(&place, &state.owners, &state.clock, left, state.now);
 }
 
 /// Watches new endpoints, and asks about those that show a rollout of a Service dialled here.
@@ -150,6 +153,7 @@ fn endpoints_changed(
                 }
                 converge::endpoint_left(state, endpoint);
             }
+            Change::Gone(endpoint) => out.watch.push(Watch::Anew(endpoint, state.now)),
             Change::Forgotten(endpoint) => out.watch.push(Watch::Forget(endpoint)),
         }
     }

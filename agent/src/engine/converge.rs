@@ -19,7 +19,9 @@ pub(super) fn fresh(state: &mut State, fresh: &FreshSyns) {
     let Some(uid) = life.and_then(|life| life.pod.as_ref()).map(|pod| pod.uid.clone()) else {
         return;
     };
-    state.endpoints.answered(fresh.endpoint, &uid, fresh.first_answer);
+    if fresh.first_answer.is_some() || !fresh.answers_forgotten {
+        state.endpoints.answered(fresh.endpoint, &uid, fresh.first_answer);
+    }
     update(state, fresh.endpoint, &uid, Some(fresh));
 }
 
@@ -60,7 +62,7 @@ fn update(state: &mut State, endpoint: SocketAddr, uid: &str, fresh: Option<&Fre
             measured.fresh_syns_after = measured.fresh_syns_after.max(known.fresh_syns_after);
             *known = measured;
         }
-        None if is_full => {}
+        None if is_full => state.unmeasured += 1,
         None => rollout.convergence.push(measured),
     }
 }
@@ -88,7 +90,9 @@ fn measure(
     let deletion = pod.deletion(life.terminating, life.left_after.unwrap_or(left))?;
     let seen = life.terminating.into_iter().chain(pod.deletion_seen).min();
     let precision = seen.map_or(SECOND, |seen| seen.since(deletion).min(SECOND));
-    let after = fresh.filter(|fresh| !excluded && fresh.last > deletion);
+    // What was in flight when the probes came is seen by its retransmits: they look fresh.
+    let was_seen = state.coverage.attached_at().is_none_or(|attached| attached <= deletion);
+    let after = fresh.filter(|fresh| !excluded && was_seen && fresh.last > deletion);
     let measured = Convergence {
         endpoint,
         pod: Arc::clone(&pod.facts.name),

@@ -93,10 +93,14 @@ fn add(state: &mut State, name: &Name, more: u64) {
 }
 
 fn counts_attempts(rollout: &Rollout, now: Mono) -> bool {
-    let until = match (rollout.last_old_pod_gone, rollout.completed) {
-        (Some(gone), _) => gone.plus(TAIL_NANOS),
-        (None, Some(completed)) => completed.plus(UNSEEN_TAIL_NANOS),
-        (None, None) => return !rollout.superseded,
-    };
-    now < until
+    counts_until(rollout).map_or(!rollout.superseded, |until| now < until)
+}
+
+/// Until when a rollout's attempts are counted; `None` while it runs, or if it was never completed.
+pub(super) fn counts_until(rollout: &Rollout) -> Option<Mono> {
+    match (rollout.last_old_pod_gone, rollout.completed) {
+        (Some(gone), _) => Some(gone.plus(TAIL_NANOS)),
+        (None, Some(completed)) => Some(completed.plus(UNSEEN_TAIL_NANOS)),
+        (None, None) => None,
+    }
 }

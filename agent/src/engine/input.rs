@@ -36,10 +36,21 @@ pub enum What {
     Attempts(AttemptCounts),
     /// The node's own addresses: clients that share its namespace.
     NodeAddresses(Vec<IpAddr>),
-    /// Kernel events or map entries were lost: every count from here on is a lower bound.
-    Lost(u64),
+    /// The probes were attached: what comes from here on is seen.
+    Attached,
+    /// Kernel events or map entries were lost: counts of that time are lower bounds.
+    Lost(Lost),
     /// The API server said something.
     Cluster(ClusterChange),
+}
+
+/// Something was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// How much.
+    pub count: u64,
+    /// Not before this.
+    pub since: Mono,
 }
 
 /// Fresh SYNs to one backend: NATed to it by a fresh decision, whatever the outcome.
@@ -51,6 +62,9 @@ pub struct FreshSyns {
     pub last: Mono,
     /// When the backend first answered a SYN with SYN+ACK here; `None` if it never did.
     pub first_answer: Option<Mono>,
+    /// The map was full: that it never answered is not certain.
+    #[serde(default)]
+    pub answers_forgotten: bool,
     /// Counts by second of the monotonic clock, the last 16 seconds that had any.
     pub by_second: Vec<(u64, u32)>,
 }

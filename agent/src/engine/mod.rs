@@ -13,10 +13,12 @@
 //! - `dialled`: which Services this node's clients dial, and how often
 //! - `verdicts`: failures held until they can be decided
 //! - `converge`: how long after its deletion a pod was still chosen
+//! - `coverage`: since when this agent is there, and the gaps
 
 mod ask;
 mod cluster;
 mod converge;
+mod coverage;
 mod dialled;
 mod input;
 mod local;
@@ -25,10 +27,11 @@ mod state;
 mod step;
 mod verdicts;
 
-pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Request, What};
+pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
+pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Lost, Request, What};
 pub use report::{
-    ConvergenceReport, FailureReport, RevisionReport, RolloutReport, TransportAddress,
-    WorkloadName, seconds,
+    ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
+    RolloutReport, TransportAddress, WorkloadName, seconds,
 };
 pub use state::{Config, FailureLabels, Outputs, State, Watch};
 pub use step::step;

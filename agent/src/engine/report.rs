@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
@@ -9,7 +10,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::State;
+use super::{GapReason, State};
 use crate::model::{Cause, Class, Failure, Phase, Revision, Rollout, RolloutId, Side};
 
 /// An address and port.
@@ -19,6 +20,12 @@ pub struct TransportAddress {
     pub address: IpAddr,
     /// Port.
     pub port: u16,
+}
+
+impl fmt::Display for TransportAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.address, self.port).fmt(f)
+    }
 }
 
 impl From<SocketAddr> for TransportAddress {
@@ -138,6 +145,8 @@ pub struct RolloutReport {
     pub to: RevisionReport,
     /// First observed.
     pub started: Timestamp,
+    /// How much of it this agent was there for.
+    pub covered: CoveredReport,
     /// Complete; null while it runs.
     pub completed: Option<Timestamp>,
     /// A later one began before it was complete.
@@ -156,11 +165,62 @@ pub struct RolloutReport {
     pub last_failure: Option<Timestamp>,
     /// Convergence by endpoint.
     pub convergence: Vec<ConvergenceReport>,
-    /// Counts are lower bounds: events were lost.
+    /// Counts are lower bounds: the agent was not there for all of it, or something was lost.
     pub lower_bound: bool,
 }
 
+/// What this agent was there for, as `/api/v1/status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoverageReport {
+    /// Since when: probes attached, watches in step. Null: not yet.
+    pub since: Option<Timestamp>,
+    /// Times of which something may be missing, oldest first; the last 256.
+    pub gaps: Vec<GapReport>,
+    /// Earlier gaps that are not listed any more.
+    pub gaps_forgotten: u64,
+}
+
+/// A time of which something may be missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapReport {
+    /// Not earlier than this.
+    pub from: Timestamp,
+    /// Not later than this.
+    pub until: Timestamp,
+    /// Why: `probes`, `suspended`, `lost` or `overflow`.
+    pub reason: String,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// How much of a rollout an agent was there for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoveredReport {
+    /// Since when; null: not yet.
+    pub since: Option<Timestamp>,
+    /// Some of it was before that, or fell into a gap: counts are lower bounds.
+    pub partial: bool,
+    /// Gaps that it fell into.
+    pub gaps: usize,
+}
+
 impl State {
+    /// What this agent was there for, for people.
+    pub fn coverage_report(&self) -> CoverageReport {
+        let clock = self.clock();
+        let gaps = self.coverage().gaps().map(|gap| GapReport {
+            from: clock.wall(gap.from),
+            until: clock.wall(gap.until),
+            reason: gap.reason.name().to_owned(),
+            why: GapReason::why(gap.reason).to_owned(),
+        });
+        CoverageReport {
+            since: self.coverage().since().map(|at| clock.wall(at)),
+            gaps: gaps.collect(),
+            gaps_forgotten: self.coverage().forgotten(),
+        }
+    }
+
     /// A failure for people.
     pub fn failure_report(&self, failure: &Failure) -> FailureReport {
         let clock = self.clock();
@@ -197,6 +257,9 @@ impl State {
     /// A rollout for people.
     pub fn rollout_report(&self, rollout: &Rollout) -> RolloutReport {
         let clock = self.clock();
+        let partly = self.coverage().of(rollout, self.now);
+        let covered_since = self.coverage().since();
+        let covered_since = covered_since.map(|since| since.max(rollout.started));
         RolloutReport {
             id: rollout.id.clone(),
             namespace: rollout.workload.namespace.clone(),
@@ -206,6 +269,11 @@ impl State {
             from: rollout.from.as_ref().map(Into::into),
             to: (&rollout.to).into(),
             started: clock.wall(rollout.started),
+            covered: CoveredReport {
+                since: covered_since.map(|since| clock.wall(since)),
+                partial: partly.is_partial(),
+                gaps: partly.gaps,
+            },
             completed: rollout.completed.map(|at| clock.wall(at)),
             superseded: rollout.superseded,
             last_old_pod_gone: rollout.last_old_pod_gone.map(|at| clock.wall(at)),
@@ -227,7 +295,7 @@ impl State {
                     last_fresh_syn: known.last_fresh_syn.map(|at| clock.wall(at)),
                 })
                 .collect(),
-            lower_bound: self.lost() > 0 || self.overflowed() > 0,
+            lower_bound: partly.is_partial(),
         }
     }
 }
@@ -236,4 +304,19 @@ impl State {
 #[expect(clippy::cast_precision_loss, reason = "for people: a microsecond in a year is enough")]
 pub fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_can_be_told_from_an_ipv6_address() {
+        let text = |socket: &str| {
+            let socket: SocketAddr = socket.parse().expect("an address");
+            TransportAddress::from(socket).to_string()
+        };
+        assert_eq!(text("10.96.0.80:80"), "10.96.0.80:80");
+        assert_eq!(text("[fd00:10:96::50]:80"), "[fd00:10:96::50]:80");
+    }
 }

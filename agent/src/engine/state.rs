@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AttemptCounts, Request,
     ask::{Asked, Followed, MAX_ASKED, MAX_NOT_FOLLOWED},
+    coverage::Coverage,
     verdicts::Held,
 };
 use crate::{
@@ -62,6 +63,8 @@ pub enum Watch {
     Endpoint(SocketAddr),
     /// SYNs to this Service's own address are of interest.
     Service(SocketAddr),
+    /// What it answered before this was another pod's, which is gone.
+    Anew(SocketAddr, Mono),
     /// They are no longer.
     Forget(SocketAddr),
     /// The address of a pod of this node.
@@ -129,12 +132,20 @@ pub struct State {
     pub(super) asked: Remembered<Asked>,
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
+    pub(super) coverage: Coverage,
     /// Workloads that should be followed, and are not for want of room, by UID.
     pub(super) not_followed: Remembered<()>,
     pub(super) follow_refused: u64,
     pub(super) lost: u64,
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
+    pub(super) unseen: u64,
+    /// Endpoints without a convergence for want of room in their rollout.
+    pub(super) unmeasured: u64,
+    /// Failures whose delay is in no histogram for want of room.
+    pub(super) untimed: u64,
+    /// Failures that are not listed any more.
+    pub(super) unlisted: u64,
     pub(super) overflowed: u64,
     /// From a failure's end to its verdict, and its wait apart from that; newest last.
     pub(super) delays: Vec<u64>,
@@ -166,11 +177,16 @@ impl State {
             node_addresses: BTreeSet::new(),
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
+            coverage: Coverage::default(),
             not_followed: Remembered::new(MAX_NOT_FOLLOWED),
             follow_refused: 0,
             lost: 0,
             cancelled: 0,
             undirected: 0,
+            unseen: 0,
+            unmeasured: 0,
+            untimed: 0,
+            unlisted: 0,
             overflowed: 0,
             delays: Vec::new(),
             swept: Mono(0),
@@ -222,7 +238,12 @@ impl State {
         self.held.len()
     }
 
-    /// Kernel events and map entries lost: above 0, every count is a lower bound.
+    /// What this agent was there for.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// Kernel events and map entries lost: above 0, counts since the start are lower bounds.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -235,6 +256,11 @@ impl State {
     /// Direct connections that no Service sent: kubelet's probes and the like.
     pub fn undirected(&self) -> u64 {
         self.undirected
+    }
+
+    /// Attempts given up of whose begin nothing was seen: they began before the agent.
+    pub fn unseen(&self) -> u64 {
+        self.unseen
     }
 
     /// Failures decided as unknown for want of room to hold them, and attempts not held.
@@ -273,6 +299,29 @@ impl State {
     /// Whether a client with this address lives on this node.
     pub(super) fn is_local(&self, client: IpAddr) -> bool {
         self.local.contains_key(&client) || self.node_addresses.contains(&client)
+    }
+
+    /// What was forgotten before its time for want of room, by what it is. Verdicts that lack it are
+    /// `unknown`; no count lacks anything for it.
+    pub fn forgotten(&self) -> [(&'static str, u64); 15] {
+        let [pods, looked_up, replica_sets, workloads] = self.owners.forgotten();
+        [
+            ("lifetimes", self.endpoints.forgotten),
+            ("departures", self.endpoints.forgotten_departures),
+            ("pods", pods),
+            ("looked_up", looked_up),
+            ("replica_sets", replica_sets),
+            ("workloads", workloads),
+            ("rollouts", self.rollouts.forgotten),
+            ("rollout_targets", self.rollouts.forgotten_targets),
+            ("rollout_workloads", self.rollouts.forgotten_workloads()),
+            ("convergence", self.unmeasured),
+            ("nodes", self.nodes.forgotten()),
+            ("asked", self.asked.forgotten()),
+            ("failing", self.failing.forgotten),
+            ("failures", self.unlisted),
+            ("delays", self.untimed),
+        ]
     }
 
     /// How much is remembered, by what it is.

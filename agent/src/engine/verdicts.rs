@@ -41,6 +41,7 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
         state.unclaimed.push_back(failed);
         if state.unclaimed.len() > MAX_UNCLAIMED {
             state.unclaimed.pop_front();
+            state.overflowed += 1;
         }
         return;
     }
@@ -52,8 +53,9 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
             state.cancelled += 1;
         } else {
             state.overflowed += 1;
-            let why = "too many failures waited for a verdict at once".to_owned();
-            conclude(state, &held, Blame::unknown(why), out);
+            let mut blame = Blame::unknown(&held.failed);
+            blame.because("too many failures waited for a verdict at once".to_owned());
+            conclude(state, &held, blame, out);
         }
         return;
     }
@@ -137,7 +139,8 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
 
 /// Writes a verdict down.
 fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
-    let Failed { attempt, began, ended, class, .. } = held.failed;
+    let Failed { attempt, began, ended, .. } = held.failed;
+    let class = blame.class;
     let mut phase = Phase::None;
     if let Some(rollout) = blame.rollout.as_ref().and_then(|id| state.rollouts.get_mut(id)) {
         let after = rollout.completed.is_some_and(|at| held.failed.first_syn() >= at);
@@ -170,9 +173,12 @@ fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
     };
     if state.delays.len() < MAX_DELAYS {
         state.delays.push(state.now.since(ended));
+    } else {
+        state.untimed += 1;
     }
     if state.failures.len() >= state.config.max_failures {
         state.failures.pop_front();
+        state.unlisted += 1;
     }
     if state.config.max_failures > 0 {
         state.failures.push_back(failure.clone());

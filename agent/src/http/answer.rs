@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     cluster::ClusterSnapshot,
-    engine::{FailureReport, RolloutReport},
+    engine::{CoverageReport, FailureReport, RolloutReport},
 };
 
 /// A question to the engine's task.
@@ -33,8 +33,10 @@ pub struct StatusAnswer {
     pub node: Arc<str>,
     /// Version of the agent.
     pub version: &'static str,
-    /// When it started: it cannot know of anything before.
+    /// When it started.
     pub started: Timestamp,
+    /// What it was there for: it cannot know of anything else.
+    pub coverage: CoverageReport,
     /// Ready: probes attached, watches in step.
     pub ready: bool,
     /// What it is not ready for, in words; empty if it is ready.
@@ -49,10 +51,14 @@ pub struct StatusAnswer {
     pub cancelled_attempts: u64,
     /// Failed direct connections that no Service sent: kubelet's probes and the like.
     pub undirected_attempts: u64,
-    /// Counts are lower bounds: something below was lost.
+    /// Attempts given up of whose begin nothing was seen: they began before the agent.
+    pub unseen_attempts: u64,
+    /// Counts since the start are lower bounds: something below was lost.
     pub lower_bound: bool,
     /// What was lost, by reason.
     pub losses: BTreeMap<&'static str, u64>,
+    /// What was forgotten before its time for want of room: verdicts that lack it are `unknown`.
+    pub forgotten: BTreeMap<&'static str, u64>,
     /// Probes and whether they are attached.
     pub probes: BTreeMap<&'static str, bool>,
     /// Whether conntrack is there: without it Services cannot be told apart.

@@ -82,6 +82,9 @@ pub struct Rollout {
     pub to: Revision,
     /// When it was first observed.
     pub started: Mono,
+    /// It cannot have begun before this; `None` if it was under way when it was first observed, and
+    /// nothing tells since when.
+    pub not_before: Option<Mono>,
     /// When `kubectl rollout status` would have returned; `None` while it runs.
     pub completed: Option<Mono>,
     /// A later rollout of the workload began before this one was complete.

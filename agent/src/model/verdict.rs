@@ -16,6 +16,9 @@ names! {
         Timeout = "timeout",
         /// The SYN was dropped for want of a route or neighbour, or answered by ICMP unreachable.
         Unreachable = "unreachable",
+        /// The SYN followed the conntrack entry of an earlier, unanswered one to an endpoint that had
+        /// left, although the Service's rules no longer lead there.
+        StaleNat = "stale_nat",
         /// The Service had no usable endpoint and the proxy's rule rejected the SYN.
         Rejected = "rejected",
     }

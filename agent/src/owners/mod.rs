@@ -363,6 +363,16 @@ impl Owners {
         Some(key(&set.namespace, set.owner.as_ref()?))
     }
 
+    /// How many of each had to go for want of room.
+    pub fn forgotten(&self) -> [u64; 4] {
+        [
+            self.pods.forgotten(),
+            self.looked_up.forgotten(),
+            self.replica_sets.forgotten(),
+            self.workloads.forgotten(),
+        ]
+    }
+
     /// How many pods, look-ups, `ReplicaSet`s and workloads are remembered.
     pub fn sizes(&self) -> [usize; 4] {
         [self.pods.len(), self.looked_up.len(), self.replica_sets.len(), self.workloads.len()]

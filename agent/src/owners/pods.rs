@@ -179,6 +179,10 @@ impl Pods {
         self.of_owner.get(uid).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
     }
 
+    pub(super) fn forgotten(&self) -> u64 {
+        self.by_uid.forgotten()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_uid.len()
     }

@@ -15,6 +15,7 @@ pub struct Remembered<V> {
     retired: VecDeque<Arc<str>>,
     turn: u64,
     bound: usize,
+    forgotten: u64,
 }
 
 /// In `entries`: it is in `retired`.
@@ -29,6 +30,7 @@ impl<V> Remembered<V> {
             retired: VecDeque::new(),
             turn: RETIRED,
             bound,
+            forgotten: 0,
         }
     }
 
@@ -57,6 +59,11 @@ impl<V> Remembered<V> {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How many had to go for want of room.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// Whether there is none.
@@ -109,6 +116,7 @@ impl<V> Remembered<V> {
             None => self.touched.pop_first()?.1,
         };
         let (_, value) = self.entries.remove(&uid)?;
+        self.forgotten += 1;
         Some((uid, value))
     }
 }
@@ -128,7 +136,7 @@ mod tests {
         assert_eq!(map.insert("d".into(), "d").unwrap().1, "b");
         assert_eq!(map.insert("e".into(), "e").unwrap().1, "c");
         assert_eq!(map.insert("f".into(), "f").unwrap().1, "a again");
-        assert_eq!(map.len(), 3);
+        assert_eq!((map.len(), map.forgotten()), (3, 3));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Runs {
     pub own: Run,
     /// The empty program's.
     pub empty: Run,
+    /// Of programs that read kernel memory once and twice and do no more; only at `net_dev_queue`.
+    pub reads: Option<[Run; 2]>,
 }
 
 /// Runs of one program.
@@ -43,15 +45,18 @@ pub fn time_runs() -> Result<OwnedFd, ProbeError> {
 }
 
 impl Probe {
-    /// Attaches an empty program beside each of the probe's own.
+    /// Attaches an empty program beside each of the probe's own, and beside that of `net_dev_queue`
+    /// those that only read.
     ///
     /// # Errors
     /// If one cannot be loaded or attached.
     pub fn attach_empty(&mut self) -> Result<(), ProbeError> {
-        for hook in HOOKS {
-            let program = program(&mut self.ebpf, &empty(hook))?;
-            program.load().map_err(|error| load_error("load an empty program", error))?;
-            program.attach(hook).map_err(|error| load_error("attach an empty program", error))?;
+        let empties = HOOKS.map(|hook| (empty(hook), hook));
+        let reads = READS.map(|name| (name.to_owned(), "net_dev_queue"));
+        for (name, hook) in empties.into_iter().chain(reads) {
+            let program = program(&mut self.ebpf, &name)?;
+            program.load().map_err(|error| load_error(&format!("load {name}"), error))?;
+            program.attach(hook).map_err(|error| load_error(&format!("attach {name}"), error))?;
         }
         Ok(())
     }
@@ -61,10 +66,14 @@ impl Probe {
     /// # Errors
     /// If the kernel does not tell, or [`Probe::attach_empty`] was not called.
     pub fn runs(&self) -> Result<[Runs; HOOKS.len()], ProbeError> {
-        let mut all = HOOKS.map(|hook| Runs { hook, own: Run::default(), empty: Run::default() });
+        let none = Run::default();
+        let mut all = HOOKS.map(|hook| Runs { hook, own: none, empty: none, reads: None });
         for runs in &mut all {
             runs.own = self.run(runs.hook)?;
             runs.empty = self.run(&empty(runs.hook))?;
+            if runs.hook == "net_dev_queue" {
+                runs.reads = Some([self.run(READS[0])?, self.run(READS[1])?]);
+            }
         }
         Ok(all)
     }
@@ -79,6 +88,9 @@ impl Probe {
         Ok(Run { count: info.run_count(), time: info.run_time() })
     }
 }
+
+/// Programs that only read.
+const READS: [&str; 2] = ["one_read_net_dev_queue", "two_reads_net_dev_queue"];
 
 fn empty(hook: &str) -> String {
     format!("empty_{hook}")

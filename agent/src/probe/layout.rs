@@ -10,7 +10,9 @@ use std::{
 };
 
 use btf_rs::{Btf, Type};
-use rollrace_ebpf::layout::{CT_WINDOW, CT_WINDOW_FIELDS, FIELDS, SKB_WINDOW, SKB_WINDOW_FIELDS};
+use rollrace_ebpf::layout::{
+    CAST_TYPES, CT_WINDOW, CT_WINDOW_FIELDS, FIELDS, SKB_WINDOW, SKB_WINDOW_FIELDS,
+};
 use serde::{Deserialize, Serialize};
 
 use super::ProbeError;
@@ -30,6 +32,17 @@ pub struct Layout {
     pub drop_reasons: BTreeMap<u32, String>,
     /// Whether conntrack's types are there (built in, or its module is loaded).
     pub conntrack: bool,
+    /// What plain loads of kernel memory need, since 6.2.
+    pub casts: Option<Casts>,
+}
+
+/// BTF ids, with which the programs read kernel memory by plain loads instead of a helper.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Casts {
+    /// The kfunc `bpf_rdonly_cast`.
+    pub kfunc: u32,
+    /// Global → id of the type.
+    pub types: BTreeMap<String, u32>,
 }
 
 impl Layout {
@@ -86,6 +99,7 @@ impl Layout {
                 struct_named(nf, "nf_conntrack_tuple_hash").map_or(0, |found| found.size());
             layout.globals.insert("CT_STRIDE".to_owned(), u32::try_from(stride).unwrap_or(0));
         }
+        layout.casts = casts(base);
         layout.globals.insert("HAS_CONNTRACK".to_owned(), u32::from(layout.conntrack));
         layout.drop_reasons = drop_reasons(base);
         let number = |name: &str| {
@@ -136,6 +150,21 @@ pub fn folder() -> PathBuf {
 
 fn missing(container: &str, member: &str) -> ProbeError {
     ProbeError::MissingField { container: container.to_owned(), member: member.to_owned() }
+}
+
+/// `None` if the kernel has no `bpf_rdonly_cast`, or does not know a type.
+fn casts(base: &Btf) -> Option<Casts> {
+    let id = |name: &str, is: fn(&Type) -> bool| {
+        let ids = base.resolve_ids_by_name(name).ok()?;
+        ids.into_iter().find(|id| base.resolve_type_by_id(*id).is_ok_and(|found| is(&found)))
+    };
+    let kfunc = id("bpf_rdonly_cast", |found| matches!(found, Type::Func(_)))?;
+    let mut types = BTreeMap::new();
+    for (global, name) in CAST_TYPES {
+        let found = id(name, |found| matches!(found, Type::Struct(_)))?;
+        types.insert((*global).to_owned(), found);
+    }
+    Some(Casts { kfunc, types })
 }
 
 fn struct_named(btf: &Btf, name: &str) -> Option<btf_rs::Struct> {

@@ -1,17 +1,21 @@
 //! Loading and attaching.
 
-use std::{fs, io};
+use std::{borrow::Cow, fs, io};
 
 use aya::{
     Ebpf, EbpfLoader,
     maps::{PerCpuArray, RingBuf},
     programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
-use rollrace_ebpf::abi;
+use rollrace_ebpf::{abi, layout::RDONLY_CAST};
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, warn};
 
-use super::{ProbeError, decode, layout::Layout, maps::Maps};
+use super::{
+    ProbeError, decode,
+    layout::{Casts, Layout},
+    maps::Maps,
+};
 use crate::model::Sighting;
 
 /// The eBPF object, built by `build.rs`.
@@ -19,6 +23,13 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("ROLLRACE_BPF_OBJECT"));
 
 /// Tracepoints attached to; program and tracepoint have one name.
 pub const HOOKS: [&str; 3] = ["net_dev_queue", "kfree_skb", "inet_sock_set_state"];
+
+/// Runs behind the last of them on the same tracepoint, and makes up for its skipped runs.
+const MAKES_UP: &str = "inet_sock_set_state_skipped";
+
+/// The maps that grow.
+const MAPS: [&str; 7] =
+    ["ATTEMPTS", "ANSWERED", "FRESH", "ENDPOINTS", "LOCAL_PODS", "COUNTERS", "STARTS"];
 
 /// Capabilities that loading and reading need, by number (`include/uapi/linux/capability.h`).
 const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
@@ -35,11 +46,13 @@ pub struct Options {
     pub attempts: u32,
     /// Bytes of the ring buffer, a power of two.
     pub ring_bytes: u32,
+    /// Entries of every other map; their defaults if not given. For tests of what happens at the bound.
+    pub other_entries: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { attempts: 65_536, ring_bytes: 1 << 20 }
+        Self { attempts: 65_536, ring_bytes: 1 << 20, other_entries: None }
     }
 }
 
@@ -48,6 +61,9 @@ pub struct Probe {
     pub(super) ebpf: Ebpf,
     events: AsyncFd<RingBuf<aya::maps::MapData>>,
     layout: Layout,
+    /// Whether packets are read by plain loads (`bpf_rdonly_cast`, 6.2) or, at a higher cost, by a
+    /// helper.
+    pub plain_loads: bool,
     /// Records that were no event of this ABI.
     pub undecodable: u64,
     /// The maps.
@@ -87,33 +103,58 @@ impl Probe {
         let own_net = whoami(&layout)?;
         let timeout = syn_sent_timeout();
         debug!(own_net, timeout, "loading");
-        let mut loader = loader(&layout);
-        loader.override_global("OWN_NET", &own_net, true);
-        loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
-        loader.map_max_entries("ATTEMPTS", options.attempts);
-        loader.map_max_entries("EVENTS", options.ring_bytes);
-        let mut ebpf =
-            loader.load(object).map_err(|error| refused("load the eBPF object", error))?;
-        for name in HOOKS {
-            let program = program(&mut ebpf, name)?;
-            program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;
-        }
-        for name in HOOKS {
-            let program = program(&mut ebpf, name)?;
-            program.attach(name).map_err(|error| {
-                if not_found(&error) {
-                    return ProbeError::NoTracepoint { name };
+        let load = |casts: Option<&Casts>| {
+            let mut loader = loader(&layout);
+            loader.override_global("OWN_NET", &own_net, true);
+            loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
+            loader.map_max_entries("ATTEMPTS", options.attempts);
+            loader.map_max_entries("EVENTS", options.ring_bytes);
+            if let Some(entries) = options.other_entries {
+                for map in MAPS.into_iter().filter(|map| *map != "ATTEMPTS") {
+                    loader.map_max_entries(map, entries);
                 }
-                refused_program(&format!("attach to the tracepoint {name}"), error)
+            }
+            let mut object = Cow::Borrowed(object);
+            if let Some(casts) = casts {
+                for (name, id) in &casts.types {
+                    loader.override_global(name, id, true);
+                }
+                call_kfunc(object.to_mut(), casts.kfunc);
+            }
+            let mut ebpf =
+                loader.load(&object).map_err(|error| refused("load the eBPF object", error))?;
+            for name in HOOKS.into_iter().chain([MAKES_UP]) {
+                let program = program(&mut ebpf, name)?;
+                program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;
+            }
+            Ok(ebpf)
+        };
+        let (mut ebpf, plain_loads) = match layout.casts.as_ref().map(|casts| load(Some(casts))) {
+            Some(Ok(ebpf)) => (ebpf, true),
+            // A verifier that objects to the loads still takes the helper.
+            Some(Err(error)) => {
+                warn!(%error, "packets are read by a helper instead of plain loads, at a higher cost");
+                (load(None)?, false)
+            }
+            None => (load(None)?, false),
+        };
+        let hooks = HOOKS.map(|hook| (hook, hook)).into_iter();
+        for (name, hook) in hooks.chain([(MAKES_UP, "inet_sock_set_state")]) {
+            let program = program(&mut ebpf, name)?;
+            program.attach(hook).map_err(|error| {
+                if not_found(&error) {
+                    return ProbeError::NoTracepoint { name: hook };
+                }
+                refused_program(&format!("attach {name} to the tracepoint {hook}"), error)
             })?;
         }
-        let maps = Maps::take(&mut ebpf, timeout)?;
+        let maps = Maps::take(&mut ebpf, timeout, options.other_entries)?;
         let ring = ebpf.take_map("EVENTS").ok_or_else(|| no_map("EVENTS"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| load_error("open EVENTS", error))?;
         // SAFETY: the ring buffer owns its descriptor, and keeps it open for as long as it lives.
         let events =
             unsafe { AsyncFd::register(ring) }.map_err(|error| load_error("poll EVENTS", error))?;
-        Ok(Self { ebpf, events, layout, undecodable: 0, maps })
+        Ok(Self { ebpf, events, layout, plain_loads, undecodable: 0, maps })
     }
 
     /// Waits for events and takes all that are there.
@@ -136,7 +177,8 @@ impl Probe {
         Ok(())
     }
 
-    /// Runs of the programs that the kernel skipped because one was already running on that CPU.
+    /// Runs of the programs that the kernel skipped because one was already running on that CPU, and
+    /// that no program made up for.
     pub fn recursion_misses(&self) -> u64 {
         let mut misses = 0;
         for name in HOOKS {
@@ -147,12 +189,30 @@ impl Probe {
             let value = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
             misses += value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0);
         }
-        misses
+        // In this order: what is made up for was skipped before.
+        misses.saturating_sub(self.maps.losses().made_up)
     }
 
     /// Whether conntrack was there at the start.
     pub fn has_conntrack(&self) -> bool {
         self.layout.conntrack
+    }
+}
+
+/// Writes the kernel's number of `bpf_rdonly_cast` into every call that stands for it
+/// (`BPF_PSEUDO_KFUNC_CALL`, uapi/linux/bpf.h).
+fn call_kfunc(object: &mut [u8], kfunc: u32) {
+    const CALL: u8 = 0x85;
+    const PSEUDO_KFUNC_CALL: u8 = 2;
+    let stands_for_it = {
+        let [a, b, c, d] = RDONLY_CAST.to_le_bytes();
+        [CALL, 0, 0, 0, a, b, c, d]
+    };
+    // Sections of code are aligned to their instructions of 8 bytes.
+    let (instructions, _) = object.as_chunks_mut::<8>();
+    for instruction in instructions.iter_mut().filter(|found| **found == stands_for_it) {
+        let [a, b, c, d] = kfunc.to_le_bytes();
+        *instruction = [CALL, PSEUDO_KFUNC_CALL << 4, 0, 0, a, b, c, d];
     }
 }
 
@@ -170,7 +230,7 @@ fn loader(layout: &Layout) -> EbpfLoader<'_> {
 fn whoami(layout: &Layout) -> Result<u64, ProbeError> {
     let mut loader = loader(layout);
     // This object is thrown away: it needs no room.
-    for map in ["ATTEMPTS", "ANSWERED", "FRESH", "ENDPOINTS", "LOCAL_PODS", "COUNTERS", "STARTS"] {
+    for map in MAPS {
         loader.map_max_entries(map, 64);
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| refused("create eBPF maps", error))?;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap as StdHashMap, HashSet},
+    io,
     net::{IpAddr, SocketAddr},
 };
 
@@ -9,7 +10,9 @@ use aya::{
     Ebpf,
     maps::{HashMap, MapData, MapError, PerCpuArray, PerCpuHashMap},
 };
-use rollrace_ebpf::abi::{Address, Attempt, Counters, Fresh, Socket, Stat, Tuple, flag, watched};
+use rollrace_ebpf::abi::{
+    self, Address, Attempt, Counters, Fresh, Socket, Stat, Tuple, Watched, flag, watched,
+};
 
 use super::{
     ProbeError,
@@ -40,6 +43,7 @@ pod!(
     PodSocket(Socket),
     PodAddress(Address),
     PodFresh(Fresh),
+    PodWatched(Watched),
     PodCounters(Counters)
 );
 
@@ -47,14 +51,19 @@ pod!(
 pub struct Maps {
     attempts: HashMap<MapData, PodTuple, PodAttempt>,
     fresh: HashMap<MapData, PodSocket, PodFresh>,
-    endpoints: HashMap<MapData, PodSocket, u32>,
+    endpoints: HashMap<MapData, PodSocket, PodWatched>,
     local_pods: HashMap<MapData, PodAddress, u32>,
     counters: PerCpuHashMap<MapData, PodSocket, PodCounters>,
     stats: PerCpuArray<MapData, u64>,
     timeout_ns: u64,
     swept: HashSet<(Tuple, u32)>,
     counted: StdHashMap<Socket, u64>,
-    /// Watch-set entries that did not fit.
+    fresh_entries: u64,
+    fresh_inserted: u64,
+    fresh_evicted: u64,
+    /// Watch-set entries that do not fit now: tried again at each sweep.
+    pub unfit: BTreeSet<Watch>,
+    /// Watch-set entries that did not fit when they came.
     pub watch_full: u64,
 }
 
@@ -86,11 +95,19 @@ pub struct Losses {
     pub counters_full: u64,
     /// Guarded reads that failed.
     pub read_failed: u64,
+    /// Runs that the kernel skipped and a program behind made up for: not lost.
+    pub made_up: u64,
+    /// Backends whose counts of fresh SYNs were evicted: the map was full.
+    pub fresh_evicted: u64,
 }
 
 impl Maps {
     /// Takes the maps from the loaded object.
-    pub(super) fn take(ebpf: &mut Ebpf, timeout_ns: u64) -> Result<Self, ProbeError> {
+    pub(super) fn take(
+        ebpf: &mut Ebpf,
+        timeout_ns: u64,
+        other_entries: Option<u32>,
+    ) -> Result<Self, ProbeError> {
         macro_rules! open {
             ($kind:ident, $name:literal) => {{
                 let map = ebpf.take_map($name).ok_or_else(|| no_map($name))?;
@@ -107,43 +124,94 @@ impl Maps {
             timeout_ns,
             swept: HashSet::new(),
             counted: StdHashMap::new(),
+            fresh_entries: other_entries.unwrap_or(abi::FRESH_ENTRIES).into(),
+            fresh_inserted: 0,
+            fresh_evicted: 0,
+            unfit: BTreeSet::new(),
             watch_full: 0,
         })
     }
 
-    /// Applies changes of the watch set; one that does not fit is counted.
+    /// Applies changes of the watch set; one that does not fit is counted, and tried again later.
     pub fn watch(&mut self, changes: &[Watch]) {
         for change in changes {
-            let done = match change {
-                Watch::Endpoint(address) => {
-                    let key = PodSocket(to_socket(*address));
-                    // A Service's address stays one, whatever an endpoint claims.
-                    match self.endpoints.get(&key, 0) {
-                        Ok(watched::SERVICE) => Ok(()),
-                        _ => self.endpoints.insert(key, watched::ENDPOINT, 0),
-                    }
-                }
-                Watch::Service(address) => {
-                    self.endpoints.insert(PodSocket(to_socket(*address)), watched::SERVICE, 0)
-                }
+            match change {
                 Watch::Forget(address) => {
-                    gone(self.endpoints.remove(&PodSocket(to_socket(*address))))
-                }
-                Watch::Local(address) => {
-                    self.local_pods.insert(PodAddress(to_address(*address)), 1, 0)
+                    self.unfit.remove(&Watch::Endpoint(*address));
+                    self.unfit.remove(&Watch::Service(*address));
                 }
                 Watch::NotLocal(address) => {
-                    gone(self.local_pods.remove(&PodAddress(to_address(*address))))
+                    self.unfit.remove(&Watch::Local(*address));
                 }
-            };
-            if done.is_err() {
+                _ => {}
+            }
+            if self.apply(change).is_err() {
                 self.watch_full += 1;
+                self.unfit.insert(*change);
             }
         }
     }
 
+    fn apply(&mut self, change: &Watch) -> Result<(), MapError> {
+        match change {
+            Watch::Endpoint(address) => {
+                let key = PodSocket(to_socket(*address));
+                // A Service's address stays one, whatever an endpoint claims.
+                match self.endpoints.get(&key, 0) {
+                    Ok(_) => Ok(()),
+                    Err(_) => self.endpoints.insert(key, to_watched(watched::ENDPOINT, Mono(0)), 0),
+                }
+            }
+            Watch::Service(address) => {
+                let value = to_watched(watched::SERVICE, Mono(0));
+                self.endpoints.insert(PodSocket(to_socket(*address)), value, 0)
+            }
+            Watch::Anew(address, since) => {
+                let key = PodSocket(to_socket(*address));
+                match self.endpoints.get(&key, 0) {
+                    Ok(PodWatched(known)) => {
+                        self.endpoints.insert(key, to_watched(known.what, *since), 0)
+                    }
+                    Err(_) => Ok(()),
+                }
+            }
+            Watch::Forget(address) => gone(self.endpoints.remove(&PodSocket(to_socket(*address)))),
+            Watch::Local(address) => self.local_pods.insert(PodAddress(to_address(*address)), 1, 0),
+            Watch::NotLocal(address) => {
+                gone(self.local_pods.remove(&PodAddress(to_address(*address))))
+            }
+        }
+    }
+
+    /// Tries again what did not fit into the watch set.
+    fn fit(&mut self) {
+        for change in std::mem::take(&mut self.unfit) {
+            if self.apply(&change).is_err() {
+                self.unfit.insert(change);
+            }
+        }
+    }
+
+    /// An LRU map evicts in silence: what was entered and is not there.
+    fn count_evicted(&mut self) {
+        let inserted = self.stat(Stat::FreshInserted);
+        // Eviction begins before the last entry is taken, since each CPU keeps some in hand.
+        if inserted == self.fresh_inserted || inserted * 2 < self.fresh_entries {
+            return;
+        }
+        self.fresh_inserted = inserted;
+        let there = u64::try_from(self.fresh.keys().count()).unwrap_or(u64::MAX);
+        self.fresh_evicted = self.fresh_evicted.max(inserted.saturating_sub(there));
+    }
+
+    fn stat(&self, stat: Stat) -> u64 {
+        self.stats.get(&(stat as u32), 0).map_or(0, |values| values.iter().sum::<u64>())
+    }
+
     /// Looks over the unanswered attempts and the counters.
     pub fn sweep(&mut self, now: Mono, deadline_ns: u64) -> Sweep {
+        self.fit();
+        self.count_evicted();
         let mut sweep = Sweep::default();
         let mut expired = Vec::new();
         let mut alive = HashSet::new();
@@ -199,7 +267,11 @@ impl Maps {
         wanted
             .iter()
             .filter_map(|endpoint| {
-                let PodFresh(fresh) = self.fresh.get(&PodSocket(to_socket(*endpoint)), 0).ok()?;
+                let key = PodSocket(to_socket(*endpoint));
+                let PodFresh(fresh) = self.fresh.get(&key, 0).ok()?;
+                let since = self.endpoints.get(&key, 0).map_or(0, |PodWatched(it)| it.since_ns);
+                let first =
+                    Some(fresh.first_answer_ns).filter(|first| *first != 0 && *first >= since);
                 let mut by_second: Vec<(u64, u32)> = fresh
                     .second
                     .iter()
@@ -211,8 +283,8 @@ impl Maps {
                 Some(FreshSyns {
                     endpoint: *endpoint,
                     last: Mono(fresh.last_ns),
-                    first_answer: (fresh.first_answer_ns != 0)
-                        .then_some(Mono(fresh.first_answer_ns)),
+                    first_answer: first.map(Mono),
+                    answers_forgotten: self.fresh_evicted > 0,
                     by_second,
                 })
             })
@@ -221,9 +293,7 @@ impl Maps {
 
     /// What the kernel side counted.
     pub fn losses(&self) -> Losses {
-        let stat = |stat: Stat| {
-            self.stats.get(&(stat as u32), 0).map_or(0, |values| values.iter().sum::<u64>())
-        };
+        let stat = |stat| self.stat(stat);
         Losses {
             read: stat(Stat::Read),
             matched: stat(Stat::Matched),
@@ -232,6 +302,8 @@ impl Maps {
             attempts_full: stat(Stat::AttemptsFull),
             counters_full: stat(Stat::CountersFull),
             read_failed: stat(Stat::ReadFailed),
+            made_up: stat(Stat::MadeUp),
+            fresh_evicted: self.fresh_evicted,
         }
     }
 }
@@ -240,8 +312,15 @@ impl Maps {
 fn gone(result: Result<(), MapError>) -> Result<(), MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {
+            Ok(())
+        }
         other => other,
     }
+}
+
+fn to_watched(what: u32, since: Mono) -> PodWatched {
+    PodWatched(Watched { since_ns: since.0, what, pad: 0 })
 }
 
 fn to_address(address: IpAddr) -> Address {

@@ -34,6 +34,12 @@ const REORDER_NANOS: u64 = 1_000_000_000;
 /// How long after completion it is waited for old pods of which nothing was ever seen.
 const UNSEEN_NANOS: u64 = 120 * 1_000_000_000;
 
+/// Resolution of the API's times.
+const RESOLUTION_NANOS: u64 = 1_000_000_000;
+
+/// So long after a workload was first looked at, what is seen of it is news.
+const LISTED_NANOS: u64 = 10_000_000_000;
+
 /// How long before it was first observed a rollout may have begun: the longest that the API server
 /// may be away, and then some.
 const LATE_NANOS: u64 = 120 * 1_000_000_000;
@@ -49,6 +55,10 @@ pub struct Rollouts {
     found_complete: BTreeSet<RolloutId>,
     /// Per workload UID: the target last seen, and how often each target was.
     seen: Remembered<Seen>,
+    /// Rollouts forgotten for want of room.
+    pub forgotten: u64,
+    /// Targets of a workload forgotten for want of room.
+    pub forgotten_targets: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +66,16 @@ struct Seen {
     target: Revision,
     /// The workload's generation when the target was noted or last seen complete.
     generation: i64,
+    /// When the workload was first looked at.
+    noted: Mono,
     times: BTreeMap<Arc<str>, u32>,
+}
+
+/// When a rollout began.
+#[derive(Clone, Copy)]
+struct Begun {
+    started: Mono,
+    not_before: Option<Mono>,
 }
 
 impl Default for Rollouts {
@@ -66,6 +85,8 @@ impl Default for Rollouts {
             order: Vec::new(),
             found_complete: BTreeSet::new(),
             seen: Remembered::new(MAX_OWNERS),
+            forgotten: 0,
+            forgotten_targets: 0,
         }
     }
 }
@@ -83,7 +104,20 @@ impl Rollouts {
                 true
             }
             Some(before) if before.hash != target.hash => {
-                self.begin(&key, Some(before), target, at);
+                let noted = self.seen.get(workload_uid).map_or(at, |seen| seen.noted);
+                let made = created(&target, owners, &key.uid, clock, at);
+                // Just after the first look lists are still coming in: this may be the state of
+                // things, of a rollout that began before.
+                let begun = match made {
+                    _ if at.since(noted) >= LISTED_NANOS => {
+                        Begun { started: at, not_before: Some(at) }
+                    }
+                    Some(made) if noted.since(made) >= RESOLUTION_NANOS => {
+                        Begun { started: made, not_before: made.into() }
+                    }
+                    made => Begun { started: at, not_before: made },
+                };
+                self.begin(&key, Some(before), target, begun);
                 false
             }
             Some(_) => false,
@@ -107,7 +141,7 @@ impl Rollouts {
             && workload.status.current_revision != target.hash
         {
             let from = owners.revision_of(&key.uid, &workload.status.current_revision);
-            self.begin(key, Some(from), target.clone(), at);
+            self.begin(key, Some(from), target.clone(), Begun { started: at, not_before: None });
             return;
         }
         let sets = || owners.replica_sets_of(&key.uid);
@@ -115,24 +149,30 @@ impl Rollouts {
             .filter(|set| set.template_hash != target.hash)
             .max_by_key(|set| (set.replicas > 0 || set.wanted > 0, set.revision));
         let newest = sets().find(|set| set.template_hash == target.hash);
-        let Some((older, newest)) = older.zip(newest) else {
-            self.note(key, target);
+        let Some((older, _)) = older.zip(newest) else {
+            self.note(key, target, at);
             return;
         };
-        // A time in the future is a clock that was stepped.
-        let created = newest.created.map(|wall| clock.mono(wall)).filter(|created| *created <= at);
-        let recent = created.filter(|created| at.since(*created) < RECENT_NANOS);
+        let recent = created(target, owners, &key.uid, clock, at);
         if older.replicas > 0 || older.wanted > 0 || recent.is_some() {
             // Of a rollback the ReplicaSet is old: then the first observation is all there is.
-            self.begin(key, Some(revision(older)), target.clone(), recent.unwrap_or(at));
+            let begun = Begun { started: recent.unwrap_or(at), not_before: recent };
+            self.begin(key, Some(revision(older)), target.clone(), begun);
         } else {
-            self.note(key, target);
+            self.note(key, target, at);
         }
     }
 
     /// A pod of this place left: if no rollout explains that one of a revision which is not current
     /// was there, one was missed, or it began before it was first observed.
-    pub fn departed(&mut self, place: &Place, owners: &Owners, left: Mono, at: Mono) {
+    pub fn departed(
+        &mut self,
+        place: &Place,
+        owners: &Owners,
+        clock: &Clock,
+        left: Mono,
+        at: Mono,
+    ) {
         let uid = &place.workload.uid;
         let Some(target) = owners.target(uid).filter(|target| target.hash != place.hash) else {
             return;
@@ -147,7 +187,13 @@ impl Rollouts {
                     seen.times.remove(&target.hash);
                     seen.generation = 0;
                 }
-                self.begin(&place.workload, Some(from), target, left);
+                let not_before = created(&target, owners, uid, clock, at);
+                self.begin(
+                    &place.workload,
+                    Some(from),
+                    target,
+                    Begun { started: left, not_before },
+                );
                 self.look_for_completion(uid, owners, at, true);
             }
             Some(id) => {
@@ -157,21 +203,24 @@ impl Rollouts {
                     && first.started.since(left) < LATE_NANOS
                 {
                     first.started = first.started.min(left);
+                    first.not_before = first.not_before.map(|begun| begun.min(left));
                 }
             }
             None => {}
         }
     }
 
-    fn note(&mut self, key: &WorkloadKey, target: &Revision) -> u32 {
+    fn note(&mut self, key: &WorkloadKey, target: &Revision, at: Mono) -> u32 {
         let mut seen = self.seen.get(&key.uid).cloned().unwrap_or_else(|| Seen {
             target: target.clone(),
             generation: 0,
+            noted: at,
             times: BTreeMap::new(),
         });
         seen.target = target.clone();
         if seen.times.len() >= MAX_TARGETS && !seen.times.contains_key(&target.hash) {
             seen.times.pop_first();
+            self.forgotten_targets += 1;
         }
         let times = seen.times.entry(target.hash.clone()).or_insert(0);
         *times += 1;
@@ -180,20 +229,22 @@ impl Rollouts {
         times
     }
 
-    fn begin(&mut self, key: &WorkloadKey, from: Option<Revision>, to: Revision, at: Mono) {
+    fn begin(&mut self, key: &WorkloadKey, from: Option<Revision>, to: Revision, begun: Begun) {
+        let Begun { started, not_before } = begun;
         if let Some(before) = self.latest_mut(&key.uid)
             && before.completed.is_none()
         {
             before.superseded = true;
         }
-        let ordinal = self.note(key, &to);
+        let ordinal = self.note(key, &to, started);
         let id = RolloutId { workload_uid: key.uid.clone(), target: to.hash.clone(), ordinal };
         let rollout = Rollout {
             id: id.clone(),
             workload: key.clone(),
             from,
             to,
-            started: at,
+            started,
+            not_before,
             completed: None,
             superseded: false,
             last_old_pod_gone: None,
@@ -209,6 +260,7 @@ impl Rollouts {
         self.order.push(id);
         if self.order.len() > MAX_ROLLOUTS {
             let oldest = self.order.remove(0);
+            self.forgotten += 1;
             self.by_id.remove(&oldest);
             self.found_complete.remove(&oldest);
         }
@@ -344,10 +396,30 @@ impl Rollouts {
                 && matches!(old_pods(workload_uid, &latest.to.hash, owners), OldPods::NeverSeen)
     }
 
+    /// Workloads forgotten for want of room.
+    pub fn forgotten_workloads(&self) -> u64 {
+        self.seen.forgotten()
+    }
+
     /// How many workloads are known.
     pub fn workloads(&self) -> usize {
         self.seen.len()
     }
+}
+
+/// When the `ReplicaSet` of a revision was made, if that was of late. Of a rollback it is old, and a
+/// time in the future is a clock that was stepped.
+fn created(
+    target: &Revision,
+    owners: &Owners,
+    workload_uid: &str,
+    clock: &Clock,
+    at: Mono,
+) -> Option<Mono> {
+    let mut sets = owners.replica_sets_of(workload_uid);
+    let wall = sets.find(|set| set.template_hash == target.hash)?.created?;
+    let created = clock.mono(wall);
+    (created <= at && at.since(created) < RECENT_NANOS).then_some(created)
 }
 
 /// Pods of revisions that are not the target.

@@ -50,6 +50,32 @@ fn a_syn_unanswered_after_its_pod_was_gone_is_a_timeout_of_the_rollout() {
 }
 
 #[test]
+fn a_new_syn_on_the_entry_of_an_unanswered_one_is_stale_nat_only_if_its_endpoint_had_left() {
+    for (leaves, errno, class) in [
+        (true, 0, Class::StaleNat),
+        (true, 113, Class::StaleNat),
+        (true, 111, Class::Refused),
+        (false, 0, Class::Timeout),
+    ] {
+        let mut world = World::rolling();
+        world.pass(300);
+        world.gone("old-a");
+        world.slice(&[("old-b", Is::Ready), ("old-c", Is::Ready), ("new-a", Is::Ready)]);
+        world.pass(5_000);
+        let mut attempt = world.attempt(if leaves { "old-a" } else { "old-b" });
+        attempt.stale = true;
+        world.pass(3_000);
+        attempt.syns = 3;
+        attempt.last_syn = world.now;
+        world.abandon(attempt, errno);
+        let failure = world.verdict();
+        assert_eq!(failure.class, class, "{failure:#?}");
+        let told = failure.evidence.iter().any(|why| why.contains("entry of an earlier SYN"));
+        assert_eq!(told, class == Class::StaleNat, "{failure:#?}");
+    }
+}
+
+#[test]
 fn a_failure_begun_after_completion_is_of_phase_after() {
     let mut world = World::rolling();
     world.gone("old-a");

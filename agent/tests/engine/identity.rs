@@ -65,6 +65,7 @@ fn a_stale_syn_to_a_reused_address_is_the_first_ones() {
     world.abandon(attempt, 0);
     let failure = world.verdict();
     assert_eq!((&*failure.pod, failure.cause), ("old-a", Cause::Rollout), "{failure:#?}");
+    assert_eq!(failure.class, Class::StaleNat);
 }
 
 #[test]

@@ -2,6 +2,9 @@
 //!
 //! # Layout
 //! - `world`: a small cluster to tell of
+//! - `bounds`: what happens at each bound
+//! - `clock`: the civil clock is stepped
+//! - `coverage`: what an agent says that was not there for all of it
 //! - `departures`: why an endpoint left
 //! - `faults`: a lost node, a restart, a bad replica
 //! - `serving`: failures on endpoints that did not leave
@@ -12,6 +15,9 @@
 //! - `properties`: what holds for any input
 //! - `recordings`: inputs written down and read back
 
+mod bounds;
+mod clock;
+mod coverage;
 mod departures;
 mod faults;
 mod identity;

@@ -1,6 +1,9 @@
 //! Failures on endpoints that did not leave.
 
-use rollrace::model::{Cause, Phase, Side};
+use rollrace::{
+    engine::{FreshSyns, Watch, What},
+    model::{Cause, Phase, Side},
+};
 
 use crate::world::{Is, World};
 
@@ -60,6 +63,67 @@ fn the_answers_of_the_addresss_last_owner_say_nothing_of_the_new_pods() {
     world.fresh("new-a", Some(long_ago));
     world.refused("new-a");
     // Its own are hidden: it may have answered.
+    assert_eq!(world.verdict().cause, Cause::Unknown);
+}
+
+/// A new pod of the rollout has the address of an old one, which had answered and is gone since then.
+fn with_a_new_pod_at_an_old_address(after_millis: u64) -> World {
+    let mut world = with_a_new_pod();
+    world.answered("old-a");
+    world.delete("old-a");
+    world.slice(&[("old-a", Is::Leaving), READY[1], READY[2], ("new-a", Is::Ready)]);
+    world.gone("old-a");
+    world.slice(&[READY[1], READY[2], ("new-a", Is::Ready)]);
+    world.pass(after_millis);
+    world.pod("new-b", "n2");
+    let ips = world.facts("old-a").ips;
+    world.change("new-b", |pod| pod.ips = ips);
+    world.slice(&[READY[1], READY[2], ("new-a", Is::Ready), ("new-b", Is::Ready)]);
+    world
+}
+
+#[test]
+fn when_an_address_passes_on_the_kernel_is_told_to_count_answers_anew() {
+    let mut world = with_a_new_pod();
+    world.slice(&[READY[1], READY[2], ("new-a", Is::Ready)]);
+    let old = world.backend("old-a");
+    let anew = world.watch.iter().filter(|watch| matches!(watch, Watch::Anew(..)));
+    assert_eq!(anew.collect::<Vec<_>>(), [&Watch::Anew(old, world.now)]);
+}
+
+#[test]
+fn a_new_pod_at_an_old_address_is_blamed_by_its_own_answers() {
+    let mut world = with_a_new_pod_at_an_old_address(15_000);
+    world.refused("new-b");
+    world.pass(1_500);
+    world.answered("new-b");
+    let failure = world.verdict();
+    assert_eq!((failure.cause, failure.side), (Cause::Rollout, Some(Side::New)), "{failure:#?}");
+    assert_eq!(&*failure.pod, "new-b");
+}
+
+#[test]
+fn one_that_took_the_address_over_at_once_may_have_answered_before_and_is_not_blamed() {
+    let mut world = with_a_new_pod_at_an_old_address(2_000);
+    world.refused("new-b");
+    world.pass(1_500);
+    world.answered("new-b");
+    assert_eq!(world.verdict().cause, Cause::Unknown);
+}
+
+#[test]
+fn where_the_kernel_has_forgotten_answers_silence_proves_nothing() {
+    let mut world = with_a_new_pod();
+    world.refused("new-a");
+    world.pass(500);
+    let fresh = FreshSyns {
+        endpoint: world.backend("new-a"),
+        last: world.now,
+        first_answer: None,
+        answers_forgotten: true,
+        by_second: Vec::new(),
+    };
+    world.input(What::Fresh(fresh));
     assert_eq!(world.verdict().cause, Cause::Unknown);
 }
 

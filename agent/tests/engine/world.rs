@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use jiff::Timestamp;
 use rollrace::{
-    engine::{AttemptCounts, ClusterChange, Config, FreshSyns, Input, Request, State, What, step},
+    engine::{
+        AttemptCounts, ClusterChange, Config, FreshSyns, Input, Request, State, Watch, What, step,
+    },
     model::{
         Answer, Attempt, AttemptKey, Clock, Drop, Endpoint, EndpointConditions, Failure, Mono,
         ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, ServicePort, Sighting, SliceFacts,
@@ -46,6 +48,7 @@ pub struct World {
     pub inputs: Vec<Input>,
     pub failures: Vec<Failure>,
     pub requests: Vec<Request>,
+    pub watch: Vec<Watch>,
     /// How far the civil clock was stepped, in seconds.
     pub stepped: i64,
     version: u64,
@@ -74,11 +77,15 @@ pub fn object(kind: &str, name: &str) -> ObjectRef {
 impl World {
     /// The watches are in step, the Service is there and has been dialled, nothing is behind it.
     pub fn empty() -> Self {
-        let mut world = Self::unsynced();
+        Self::unsynced().in_step()
+    }
+
+    fn in_step(mut self) -> Self {
+        let world = &mut self;
         world.cluster(ClusterChange::SlicesListed(Vec::new()));
         world.cluster(ClusterChange::Synced(true));
         world.pass(100);
-        world
+        self
     }
 
     /// As [`World::empty`], with the watches not in step yet.
@@ -94,6 +101,7 @@ impl World {
             inputs: Vec::new(),
             failures: Vec::new(),
             requests: Vec::new(),
+            watch: Vec::new(),
             stepped: 0,
             version: 100,
             pods: BTreeMap::new(),
@@ -101,6 +109,7 @@ impl World {
             attempts: 0,
         };
         world.tick();
+        world.input(What::Attached);
         world.service("api", "10.96.0.80");
         world.client("client", CLIENT);
         world.dial();
@@ -109,7 +118,11 @@ impl World {
 
     /// Three pods of the first revision, ready since a minute.
     pub fn at_rest() -> Self {
-        let mut world = Self::empty();
+        Self::at_rest_with(Config::new("n1"))
+    }
+
+    fn at_rest_with(config: Config) -> Self {
+        let mut world = Self::with(config).in_step();
         world.set("old", 1, 3, 3);
         world.workload(1, 3, [3, 3, 3]);
         for pod in ["old-a", "old-b", "old-c"] {
@@ -123,7 +136,12 @@ impl World {
     /// As [`World::at_rest`]; the second revision's first pod is ready, and the first old one is
     /// being removed for it.
     pub fn rolling() -> Self {
-        let mut world = Self::at_rest();
+        Self::rolling_with(Config::new("n1"))
+    }
+
+    /// As [`World::rolling`], with another configuration.
+    pub fn rolling_with(config: Config) -> Self {
+        let mut world = Self::at_rest_with(config);
         world.workload_in("Deployment", 2, 3, [3, 3, 3], 1, false);
         world.set("new", 2, 1, 0);
         world.pod("new-a", "n2");
@@ -170,6 +188,7 @@ impl World {
         let out = step(&mut self.state, input);
         self.failures.extend(out.failures);
         self.requests.extend(out.requests);
+        self.watch.extend(out.watch);
     }
 
     pub fn cluster(&mut self, change: ClusterChange) {
@@ -418,6 +437,7 @@ impl World {
             endpoint: self.backend(pod),
             last: self.now,
             first_answer,
+            answers_forgotten: false,
             by_second: vec![(self.now.0 / SECOND, 1)],
         };
         self.input(What::Fresh(fresh));

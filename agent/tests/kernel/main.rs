@@ -14,3 +14,4 @@ mod sockets;
 mod stale;
 mod support;
 mod unreachable;
+mod vanishing;

@@ -1,6 +1,6 @@
 //! What the client's own socket tells: when it began, with which ISN, and how it ended.
 
-use std::{env, path::Path, time::Duration};
+use std::{env, net::IpAddr, path::Path, time::Duration};
 
 use nix::errno::Errno;
 use rollrace::{
@@ -35,6 +35,22 @@ fn a_pods_socket_given_up_tells_its_start_its_isn_and_no_error() {
         assert_eq!(wire.isns(local.port()), [attempt.key.isn]);
         assert!(before <= started && started <= attempt.first_syn, "{before:?} {seen:?}");
     }
+}
+
+#[test]
+fn an_ipv6_socket_that_dials_ipv4_is_the_client_that_the_wire_shows() {
+    let mut node = Node::new();
+    let (client, _silent) = (node.pod(2), node.silent_pod(3));
+    let (service, backend) = (Ip::V4.service(), at(Ip::V4.pod(3), 8080));
+    node.namespace.program(&Service::new(service, &[backend]));
+    let IpAddr::V4(address) = service.ip() else { panic!("{service} is of IPv4") };
+    let mapped = at(address.to_ipv6_mapped().into(), service.port());
+    let (result, local) = client.try_once(Dial::for_millis(mapped, 300));
+    assert_eq!(result, Err(TIMED_OUT));
+    let local = at(local.ip().to_canonical(), local.port());
+    let seen = node.watcher.wait_for("the end", of(local, service));
+    assert!(abandoned(&seen).0.is_some(), "its start was seen: {seen:?}");
+    assert_eq!((seen.attempt().syns, seen.attempt().backend), (1, Some(backend)));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::fault::FaultArgs;
 use crate::matrix::MatrixArgs;
+use crate::net::{AddressPlan, IpFamily};
 use crate::rest::RestArgs;
 use crate::scenario::ScenarioArgs;
 use crate::setup::Setup;
@@ -65,6 +66,9 @@ Examples:
   The same with the proxies 3 s behind, nftables rules, and a JSON object as the last line:
     rollrace-lab run --setup readiness --mode fresh --seconds 50 \\
         --proxy-watch-delay 3000 --proxy nftables --json
+
+  A cluster of both address families:
+    rollrace-lab run --setup readiness --mode fresh --seconds 50 --ip-family dual
 
   The lab alone, without agents:
     rollrace-lab run --setup prestop --mode keepalive --seconds 30 --no-agent
@@ -123,6 +127,10 @@ pub struct RunArgs {
     /// What the proxies program
     #[arg(long, value_enum, default_value_t = ProxyMode::Iptables)]
     pub proxy: ProxyMode,
+    /// The addresses of nodes, pods and Services; with both families the threads of each client are
+    /// shared out among them
+    #[arg(long, value_enum, default_value_t = IpFamily::Ipv4)]
+    pub ip_family: IpFamily,
     /// Print the result as one JSON object, as the last line
     #[arg(long)]
     pub json: bool,
@@ -154,12 +162,23 @@ impl RunArgs {
         }
     }
 
+    /// The addresses of the lab.
+    pub fn address_plan(&self) -> AddressPlan {
+        AddressPlan::new(self.lab_number, self.ip_family)
+    }
+
     /// Options that cannot be meant together.
     pub fn contradiction(&self) -> Option<String> {
         if self.seconds <= self.rollout_after {
             return Some(format!(
                 "--seconds {} ends before the rollout at {} s: use more seconds, or a smaller --rollout-after",
                 self.seconds, self.rollout_after
+            ));
+        }
+        if self.threads < self.ip_family.families().len() {
+            return Some(format!(
+                "--threads {} leaves a family without a client: use at least 2 with --ip-family dual",
+                self.threads
             ));
         }
         let unknown =
@@ -264,9 +283,9 @@ pub struct ServerArgs {
 /// Options of `client`.
 #[derive(Debug, Clone, Args)]
 pub struct ClientArgs {
-    /// Where to send the requests
-    #[arg(long)]
-    pub target: SocketAddr,
+    /// Where to send the requests; repeatable: the threads are shared out
+    #[arg(long, required = true)]
+    pub target: Vec<SocketAddr>,
     /// The application that must answer
     #[arg(long)]
     pub application: String,

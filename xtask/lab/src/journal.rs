@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,8 +23,8 @@ pub enum Event {
         pod: String,
         /// Its UID.
         uid: String,
-        /// Its address (the node's, on the host network).
-        address: String,
+        /// Its addresses, one of each family (the node's, on the host network).
+        addresses: Vec<IpAddr>,
     },
     /// The kubelet has seen the pod's deletion.
     PodTerminating {

@@ -39,13 +39,20 @@ impl Watcher {
     pub fn start(namespace: &Namespace, options: Options) -> Self {
         static LAYOUT: OnceLock<layout::Layout> = OnceLock::new();
         let layout = LAYOUT.get_or_init(|| {
-            layout::Layout::read(&layout::folder()).expect("resolve the kernel's struct layout")
+            let mut layout = layout::Layout::read(&layout::folder())
+                .expect("resolve the kernel's struct layout");
+            // As on kernels before 6.2.
+            if std::env::var_os("ROLLRACE_READS").is_some_and(|reads| reads == "helper") {
+                layout.casts = None;
+            }
+            layout
         });
         let runtime = Builder::new_current_thread().enable_all().build().expect("start a runtime");
         let probe = namespace.run(|| {
             let _guard = runtime.enter();
             Probe::with_layout(layout.clone(), options).expect("attach the probes (as root)")
         });
+        assert_eq!(probe.plain_loads, layout.casts.is_some(), "the verifier takes the plain loads");
         let mut watcher = Self { probe, runtime, seen: Vec::new(), counts: HashMap::new() };
         watcher.watch(&[Watch::Endpoint(fence())]);
         watcher
@@ -55,6 +62,21 @@ impl Watcher {
     pub fn watch(&mut self, changes: &[Watch]) {
         self.probe.maps.watch(changes);
         assert_eq!(self.probe.maps.watch_full, 0, "the watch set has room");
+    }
+
+    /// The same where it need not have.
+    pub fn watch_what_fits(&mut self, changes: &[Watch]) {
+        self.probe.maps.watch(changes);
+    }
+
+    /// Changes of the watch set that do not fit now.
+    pub fn unfit(&self) -> usize {
+        self.probe.maps.unfit.len()
+    }
+
+    /// Changes of the watch set that did not fit when they came.
+    pub fn watch_full(&self) -> u64 {
+        self.probe.maps.watch_full
     }
 
     /// The first sighting that fits, of all so far and to come.

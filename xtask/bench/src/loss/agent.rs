@@ -45,7 +45,9 @@ pub struct Told {
     pub losses: BTreeMap<String, u64>,
     /// Whether its status says that counts are lower bounds.
     pub lower_bound: bool,
-    /// The same of each rollout.
+    /// Gaps that its status lists.
+    pub gaps: usize,
+    /// Whether each rollout says that its counts are lower bounds.
     pub rollouts_lower_bound: Vec<bool>,
     /// Most memory it had, in MiB.
     pub peak_mib: u64,
@@ -190,6 +192,7 @@ impl Agent {
         let (_, metrics) = self.get(9465, "/metrics")?;
         let mut told = Told {
             lower_bound: status["lower_bound"] == true,
+            gaps: status["coverage"]["gaps"].as_array().map_or(0, Vec::len),
             rollouts_lower_bound: rollouts
                 .iter()
                 .map(|rollout| rollout["lower_bound"] == true)

@@ -106,7 +106,7 @@ impl Shop {
     }
 
     fn pod(&self, number: u8, leaving: bool) -> Value {
-        let (name, hash) = (format!("api-{}-{number}", self.old), self.old);
+        let (name, hash) = (self.pod_name(number), self.old);
         let address = *backend(number).ip();
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-{name}"),
@@ -123,9 +123,15 @@ impl Shop {
         pod
     }
 
+    /// As the ReplicaSet controller makes it: of a pod that is gone the name tells the owner.
+    fn pod_name(&self, number: u8) -> String {
+        let suffix = ["bcdf2", "bcdf4", "bcdf5", "bcdf6"].get(usize::from(number)).unwrap_or(&"");
+        format!("api-{}-{suffix}", self.old)
+    }
+
     fn slice(&self, first: u8, leaving: bool) -> Value {
         let endpoint = |number: u8| {
-            let name = format!("api-{}-{number}", self.old);
+            let name = self.pod_name(number);
             let left = leaving && number == 0;
             json!({"addresses": [backend(number).ip()], "nodeName": "n2",
                 "conditions": {"ready": !left, "serving": !left, "terminating": left},

@@ -101,6 +101,9 @@ fn losses_told(truth: &Truth, told: &Told, wrong: &mut Vec<String>) {
     if !told.lower_bound {
         wrong.push("the status does not say \"lower bound\"".to_owned());
     }
+    if told.gaps == 0 {
+        wrong.push("the status lists no gap".to_owned());
+    }
     if told.rollouts_lower_bound.is_empty() {
         wrong.push("no rollout was reported".to_owned());
     }

@@ -28,7 +28,7 @@ const PATIENCE: u32 = 3;
 /// A batch has passed within this time, or frames were lost.
 const PASSES_WITHIN: Duration = Duration::from_secs(2);
 /// Unanswered attempts and events of a whole run fit: nobody reads meanwhile.
-const SIZES: Options = Options { attempts: 65_536, ring_bytes: 1 << 25 };
+const SIZES: Options = Options { attempts: 65_536, ring_bytes: 1 << 25, other_entries: None };
 
 /// Nanoseconds of a run above the empty program's, by (class, hook), one value a batch.
 #[derive(Debug, Default)]
@@ -37,8 +37,13 @@ pub struct Samples {
     pub above: BTreeMap<(Class, &'static str), Vec<f64>>,
     /// The empty program's own.
     pub empty: BTreeMap<(Class, &'static str), Vec<f64>>,
+    /// One and two bare kernel reads above the empty program, at `net_dev_queue`: what the machine
+    /// takes for any look at a packet.
+    pub reads: BTreeMap<Class, Vec<[f64; 2]>>,
     /// Batches thrown away for foreign packets among them.
     pub thrown_away: u32,
+    /// Whether packets were read by plain loads; else by the helper.
+    pub plain_loads: bool,
 }
 
 /// A class of packets, in the order in which a round sends them.
@@ -139,14 +144,17 @@ impl Class {
 ///
 /// # Errors
 /// If the world cannot be built, the probes not loaded, or packets do not pass.
-pub fn rounds(rounds: u8, packets: u16, object: Option<&Path>) -> Result<Samples> {
+pub fn rounds(rounds: u8, packets: u16, object: Option<&Path>, helper: bool) -> Result<Samples> {
     let object = object
         .map(|path| fs::read(path).with_context(|| format!("read {}", path.display())))
         .transpose()?;
     let world = World::build()?;
     let _timing = time_runs()?;
     let runtime = Builder::new_current_thread().enable_all().build().context("start a runtime")?;
-    let layout = layout::Layout::read(&layout::folder())?;
+    let mut layout = layout::Layout::read(&layout::folder())?;
+    if helper {
+        layout.casts = None;
+    }
     let mut probe = world.node.run(|| {
         let _guard = runtime.enter();
         Ok(match &object {
@@ -157,7 +165,7 @@ pub fn rounds(rounds: u8, packets: u16, object: Option<&Path>) -> Result<Samples
     probe.attach_empty()?;
     let [service, backend] = World::watched();
     probe.maps.watch(&[Watch::Service(service), Watch::Endpoint(backend)]);
-    let mut samples = Samples::default();
+    let mut samples = Samples { plain_loads: probe.plain_loads, ..Samples::default() };
     let wanted = usize::from(rounds);
     for round in 0..u32::from(rounds) * PATIENCE {
         let lacking =
@@ -308,6 +316,10 @@ impl Samples {
                 continue;
             }
             if own_count > 0 && count > 0 {
+                if let (Some(before), Some(after)) = (before.reads, after.reads) {
+                    let reads = [0, 1].map(|n| mean(before[n], after[n]).0 - empty);
+                    self.reads.entry(class).or_default().push(reads);
+                }
                 self.above.entry((class, hook)).or_default().push(own - empty);
                 self.empty.entry((class, hook)).or_default().push(empty);
             }

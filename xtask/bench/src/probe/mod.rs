@@ -42,6 +42,9 @@ pub struct Args {
     /// Another build of the eBPF object than the one the agent carries
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
+    /// Read packets by the helper, as on kernels before 6.2; the bars are for plain loads
+    #[arg(long)]
+    helper: bool,
     /// Write the result to a file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -57,7 +60,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let earlier = args.against.as_deref().map(Report::read).transpose()?;
     let report = Report::new(
-        measure::rounds(args.rounds, args.packets, args.object.as_deref())?,
+        measure::rounds(args.rounds, args.packets, args.object.as_deref(), args.helper)?,
         args.packets,
     );
     println!("{}", report.table(earlier.as_ref()));

@@ -17,6 +17,8 @@ pub struct Report {
     pub packets: u16,
     /// Batches thrown away for foreign packets among them.
     pub thrown_away: u32,
+    /// Whether packets were read by plain loads; else by the helper.
+    pub plain_loads: bool,
     /// Costs, in the order of the table.
     pub costs: Vec<Cost>,
 }
@@ -32,6 +34,8 @@ pub struct Cost {
     pub above: Spread,
     /// The empty program itself: mostly the kernel's measuring.
     pub empty: Spread,
+    /// One and two bare kernel reads above the empty program, on the same packets.
+    pub reads: Option<[Spread; 2]>,
     /// The most that it may be, if there is such a bar.
     pub bar: Option<f64>,
 }
@@ -73,7 +77,11 @@ impl Spread {
 impl Report {
     /// From the samples of a run.
     pub fn new(samples: Samples, packets: u16) -> Self {
-        let Samples { above, empty, thrown_away } = samples;
+        let Samples { above, empty, reads, thrown_away, plain_loads } = samples;
+        let bare = |class: &Class, n: usize| {
+            let values: Vec<f64> = reads.get(class)?.iter().map(|pair| pair[n]).collect();
+            Some(Spread::new(&values))
+        };
         let costs = above
             .iter()
             .filter(|((class, _), _)| *class != Class::SynMore)
@@ -82,11 +90,14 @@ impl Report {
                 hook: (*hook).to_owned(),
                 above: Spread::new(values),
                 empty: Spread::new(&empty[&(*class, *hook)]),
+                reads: (*hook == "net_dev_queue")
+                    .then(|| Some([bare(class, 0)?, bare(class, 1)?]))
+                    .flatten(),
                 bar: class.bar().filter(|_| *hook == "net_dev_queue"),
             })
             .collect();
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        Self { kernel: release.trim().to_owned(), packets, thrown_away, costs }
+        Self { kernel: release.trim().to_owned(), packets, thrown_away, plain_loads, costs }
     }
 
     /// Reads an earlier one.
@@ -112,7 +123,8 @@ impl Report {
     pub fn table(&self, earlier: Option<&Self>) -> String {
         let mut table = Table::new();
         table.load_style(UTF8_HORIZONTAL_ONLY);
-        let mut head = vec!["packet", "program", "ns above empty", "quartiles", "range", "bar"];
+        let mut head = vec!["packet", "program", "ns above empty", "quartiles", "range"];
+        head.extend(["one, two bare reads", "bar"]);
         if earlier.is_some() {
             head.extend(["earlier", "change"]);
         }
@@ -130,6 +142,9 @@ impl Report {
                 format!("{median:.0}"),
                 format!("{lower:.0} … {upper:.0}"),
                 format!("{min:.0} … {max:.0}"),
+                cost.reads.map_or_else(String::new, |[one, two]| {
+                    format!("{:.0}, {:.0}", one.median, two.median)
+                }),
                 cost.bar.map_or_else(String::new, |bar| format!("{bar:.0}")),
             ];
             if earlier.is_some() {
@@ -148,8 +163,11 @@ impl Report {
         }
         let least = self.costs.iter().map(|cost| cost.above.batches).min().unwrap_or(0);
         format!(
-            "{table}\nKernel {}; {least} batches of {} packets or more in each class; {} thrown away for foreign packets.",
-            self.kernel, self.packets, self.thrown_away
+            "{table}\nKernel {}, packets read by {}; {least} batches of {} packets or more in each class; {} thrown away for foreign packets.",
+            self.kernel,
+            if self.plain_loads { "plain loads" } else { "the helper" },
+            self.packets,
+            self.thrown_away
         )
     }
 

@@ -43,6 +43,7 @@ pub struct Agent {
     node: String,
     address: SocketAddr,
     api: SocketAddr,
+    command_line: Vec<String>,
     child: Child,
     log: PathBuf,
     at_ready: Option<Usage>,
@@ -83,29 +84,37 @@ impl Agent {
         std::fs::write(&kubeconfig, kubeconfig_text(server, &format!("rollrace-agent-{name}")))
             .with_context(|| format!("write {}", kubeconfig.display()))?;
         let log = out.join(format!("agent-{name}.log"));
-        let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let address = SocketAddr::new(node.address.into(), METRICS_PORT);
-        let api = SocketAddr::new(node.address.into(), API_PORT);
-        let program = binary.to_str().context("the agent's path is not UTF-8")?;
-        let child = namespace
-            .command(program)
-            .arg("agent")
-            .arg("--kubeconfig")
-            .arg(&kubeconfig)
-            .args(["--node-name", name])
-            .args(["--listen", &address.to_string()])
-            .args(["--api-listen", &api.to_string()])
-            .arg("--record")
-            .arg(out.join(format!("agent-{name}.record.jsonl")))
-            .args(["--log-format", "json"])
-            .args(further_arguments)
-            .stdin(std::process::Stdio::null())
-            .stdout(output.try_clone().context("duplicate the log's descriptor")?)
-            .stderr(output)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("start the agent {program}: give its path with --agent"))?;
-        Ok(Self { node: name.clone(), address, api, child, log, at_ready: None, exposures: None })
+        let record = out.join(format!("agent-{name}.record.jsonl"));
+        let address = SocketAddr::new(node.address, METRICS_PORT);
+        let api = SocketAddr::new(node.address, API_PORT);
+        let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is not UTF-8");
+        let mut command_line = vec![text(binary)?];
+        for [option, value] in [
+            ["--kubeconfig", &text(&kubeconfig)?],
+            ["--node-name", name],
+            ["--listen", &address.to_string()],
+            ["--api-listen", &api.to_string()],
+            ["--record", &text(&record)?],
+            ["--log-format", "json"],
+        ] {
+            command_line.extend([option.to_owned(), value.to_owned()]);
+        }
+        command_line.extend(further_arguments.iter().map(|&argument| argument.to_owned()));
+        let child = spawn(namespace, &command_line, &log)?;
+        let node = name.clone();
+        Ok(Self { node, address, api, command_line, child, log, at_ready: None, exposures: None })
+    }
+
+    /// Kills the process and starts another in its place, with a log and a recording of its own.
+    pub async fn kill_and_start_anew(&mut self, namespace: &Namespace) -> Result<()> {
+        self.child.kill().await.with_context(|| format!("kill the agent of {}", self.node))?;
+        self.log.set_extension("2.log");
+        let record = self.command_line.iter().position(|argument| argument == "--record");
+        if let Some(path) = record.and_then(|index| self.command_line.get_mut(index + 1)) {
+            path.push_str(".2");
+        }
+        self.child = spawn(namespace, &self.command_line, &self.log)?;
+        Ok(())
     }
 
     /// Waits for `/readyz`.
@@ -151,6 +160,21 @@ impl Agent {
     /// Notes from now on when failures become visible on `/metrics`.
     pub fn watch_metrics(&mut self) {
         self.exposures = Some(MetricsWatch::start(self.address));
+    }
+
+    /// What it says of itself.
+    pub async fn status(&self) -> Result<Status> {
+        Ok(self.get("/api/v1/status").await?.0)
+    }
+
+    /// The failures it has decided.
+    pub async fn failures(&self) -> Result<Failures> {
+        Ok(self.get("/api/v1/failures").await?.0)
+    }
+
+    /// The rollouts it has seen.
+    pub async fn rollouts(&self) -> Result<Rollouts> {
+        Ok(self.get("/api/v1/rollouts").await?.0)
     }
 
     /// Waits until nothing is pending or undecided; false when that takes too long.
@@ -243,6 +267,21 @@ impl Agent {
             .with_context(|| format!("read {path} of the agent of {}", self.node))?;
         Ok((parsed, body))
     }
+}
+
+fn spawn(namespace: &Namespace, command_line: &[String], log: &Path) -> Result<Child> {
+    let output = File::create(log).with_context(|| format!("create {}", log.display()))?;
+    let (program, arguments) = command_line.split_first().context("a command line is empty")?;
+    namespace
+        .command(program)
+        .arg("agent")
+        .args(arguments)
+        .stdin(std::process::Stdio::null())
+        .stdout(output.try_clone().context("duplicate the log's descriptor")?)
+        .stderr(output)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("start the agent {program}: give its path with --agent"))
 }
 
 fn kubeconfig_text(server: &str, user: &str) -> String {

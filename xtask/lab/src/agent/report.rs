@@ -18,6 +18,28 @@ pub struct Status {
     /// Losses by reason.
     #[serde(default)]
     pub losses: Value,
+    /// What the agent was there for.
+    #[serde(default)]
+    pub coverage: Coverage,
+}
+
+/// What an agent was there for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Since when.
+    pub since: Option<Timestamp>,
+    /// Times of which something may be missing.
+    #[serde(default)]
+    pub gaps: Vec<Value>,
+}
+
+/// How much of a rollout an agent was there for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// Since when.
+    pub since: Option<Timestamp>,
+    /// Not from its begin, or not without a gap.
+    pub partial: bool,
 }
 
 /// `/api/v1/failures`.
@@ -137,6 +159,12 @@ pub struct Rollout {
     /// Its completion.
     #[serde(default)]
     pub completed: Option<Timestamp>,
+    /// How much of it the agent was there for.
+    #[serde(default)]
+    pub covered: Covered,
+    /// Its counts are lower bounds.
+    #[serde(default)]
+    pub lower_bound: bool,
     /// Failures by class.
     #[serde(default)]
     pub failures: BTreeMap<String, u64>,

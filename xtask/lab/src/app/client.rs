@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -30,7 +31,13 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode> {
     };
     load.note(&Line::Started { at: now() })?;
     thread::scope(|scope| -> Result<()> {
-        let threads: Vec<_> = (0..args.threads).map(|_| scope.spawn(|| load.requests())).collect();
+        let threads: Vec<_> = args
+            .target
+            .iter()
+            .cycle()
+            .take(args.threads)
+            .map(|target| scope.spawn(|| load.requests(*target)))
+            .collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::park_timeout(Duration::from_secs(1));
             load.note_progress()?;
@@ -68,10 +75,10 @@ struct Body {
 }
 
 impl Load<'_> {
-    fn requests(&self) -> Result<()> {
+    fn requests(&self, target: SocketAddr) -> Result<()> {
         let mut connection: Option<Connection> = None;
         while Instant::now() < self.until {
-            let outcome = self.request(&mut connection);
+            let outcome = self.request(target, &mut connection);
             if self.args.mode == Mode::Fresh || outcome.is_err() {
                 connection = None;
             }
@@ -87,8 +94,11 @@ impl Load<'_> {
     }
 
     /// One request, on the connection there is or on a new one; the pod that answered.
-    fn request(&self, kept: &mut Option<Connection>) -> Result<String, Box<Failure>> {
-        let target = self.args.target;
+    fn request(
+        &self,
+        target: SocketAddr,
+        kept: &mut Option<Connection>,
+    ) -> Result<String, Box<Failure>> {
         let deadline = Instant::now() + self.timeout;
         let start = now();
         let (connection, reused) = match kept {

@@ -2,12 +2,13 @@
 //! three ways at SIGTERM.
 
 use std::io::ErrorKind;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -56,9 +57,8 @@ async fn serve(args: &ServerArgs) -> Result<()> {
         });
     }
     sleep(Duration::from_millis(args.listen_after)).await;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, args.port))
-        .await
-        .with_context(|| format!("listen on port {}", args.port))?;
+    let listener =
+        listen(args.port).await.with_context(|| format!("listen on port {}", args.port))?;
     // For the lab: on a loaded machine the start takes longer than it should.
     println!("{LISTENING}{}", jiff::Timestamp::now());
     let answer = Arc::new(Answer::new(args));
@@ -81,6 +81,16 @@ async fn serve(args: &ServerArgs) -> Result<()> {
     drop(listener);
     while connections.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Listens in both families, as most runtimes do; in IPv4 alone where the kernel has no IPv6.
+async fn listen(port: u16) -> std::io::Result<TcpListener> {
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        Err(error) if error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+        }
+        outcome => outcome,
+    }
 }
 
 /// What each request is answered with.

@@ -8,7 +8,7 @@ use crate::app::failure::ClientClass;
 const AGENT_KINDS: [(&str, &[ClientClass]); 8] = [
     ("refused", &[ClientClass::Refused]),
     ("timeout", &[ClientClass::Timeout]),
-    ("stale_nat", &[ClientClass::Timeout]),
+    ("stale_nat", &[ClientClass::Timeout, ClientClass::Unreachable]),
     ("unreachable", &[ClientClass::Unreachable, ClientClass::Timeout]),
     ("rejected", &[ClientClass::Refused, ClientClass::Timeout]),
     ("reset", &[ClientClass::Reset]),

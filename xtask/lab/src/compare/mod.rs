@@ -185,6 +185,14 @@ pub fn add(counts: &mut BTreeMap<String, u64>, class: &str) {
     *counts.entry(class.to_owned()).or_default() += 1;
 }
 
+/// One less of a class.
+pub fn subtract(counts: &mut BTreeMap<String, u64>, class: &str) {
+    if let Some(count) = counts.get_mut(class) {
+        *count -= 1;
+    }
+    counts.retain(|_, count| *count > 0);
+}
+
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,6 @@
 //! A pod's life: network, container, probes, restarts, preStop, SIGTERM, grace, SIGKILL, teardown.
 
 use std::future::pending;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -36,18 +35,16 @@ pub async fn run(shared: Shared, pod: watch::Receiver<Pod>) -> Result<()> {
     let container = spec.containers.first().context("the pod has no container")?.clone();
     let host_network = spec.host_network.unwrap_or(false);
     let link = if host_network { None } else { Some(shared.network.attach().await?) };
-    let address =
-        link.as_ref().map_or_else(|| IpAddr::from(shared.node.address), |l| l.address.into());
+    let addresses = link.as_ref().map_or(&shared.node.addresses, |link| &link.addresses).clone();
     let worker = Worker {
         full_name: format!("{}/{}", first.namespace().unwrap_or_default(), first.name_any()),
-        status: Status::new(address.to_string(), Timestamp::now()),
+        status: Status::new(addresses, Timestamp::now()),
         stop: None,
         shared,
         pod,
         spec,
         container,
         link,
-        address,
     };
     Box::pin(worker.run(&first)).await
 }
@@ -66,7 +63,6 @@ struct Worker {
     spec: PodSpec,
     container: Spec,
     link: Option<PodLink>,
-    address: IpAddr,
     status: Status,
     stop: Option<Stop>,
 }
@@ -83,7 +79,7 @@ impl Worker {
                     node,
                     pod,
                     uid: uid.clone(),
-                    address: self.address.to_string(),
+                    addresses: self.status.addresses.clone(),
                 });
             }
             let code = self.run_container(process, started).await?;
@@ -134,7 +130,8 @@ impl Worker {
     /// `serving` while the pod terminates.
     async fn run_container(&mut self, mut process: Container, started: Timestamp) -> Result<i32> {
         let (changes, mut readiness) = mpsc::channel(1);
-        let probe = ReadinessProbe::of(&self.container, self.address)?;
+        let address = *self.status.addresses.first().context("the pod has no address")?;
+        let probe = ReadinessProbe::of(&self.container, address)?;
         let probed = probe.is_some();
         let mut probing = std::pin::pin!(async move {
             match probe {

@@ -1,5 +1,7 @@
 //! A pod's status, as a kubelet writes it.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Value, json};
@@ -31,8 +33,8 @@ pub enum State {
 /// A pod's status, and when its readiness last changed.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// The pod's address.
-    pub address: String,
+    /// The pod's addresses, one of each family, the first one first.
+    pub addresses: Vec<IpAddr>,
     /// The only container's state.
     pub state: State,
     /// The state before the last restart.
@@ -48,9 +50,9 @@ pub struct Status {
 
 impl Status {
     /// The status of a pod whose container has just been started.
-    pub fn new(address: String, now: Timestamp) -> Self {
+    pub fn new(addresses: Vec<IpAddr>, now: Timestamp) -> Self {
         Self {
-            address,
+            addresses,
             state: State::Running(now),
             last_state: None,
             restarts: 0,
@@ -79,9 +81,9 @@ impl Status {
         json!({"status": {
             "phase": phase,
             "hostIP": node.address,
-            "hostIPs": [{"ip": node.address}],
-            "podIP": self.address,
-            "podIPs": [{"ip": self.address}],
+            "hostIPs": ips(&node.addresses),
+            "podIP": self.addresses.first(),
+            "podIPs": ips(&self.addresses),
             "startTime": seconds(self.started),
             "observedGeneration": pod.metadata.generation,
             "conditions": self.conditions(pod, phase),
@@ -143,6 +145,10 @@ fn state(state: &State) -> Value {
             "finishedAt": seconds(*finished),
         }}),
     }
+}
+
+fn ips(addresses: &[IpAddr]) -> Value {
+    addresses.iter().map(|address| json!({"ip": address})).collect()
 }
 
 /// API times have a resolution of one second.

@@ -1,5 +1,5 @@
-//! The matrix: every cell of setup × mode × agent watch delay × proxy watch delay, and every
-//! attribution scenario and fault, several labs at a time.
+//! The matrix: every cell of setup × mode × agent watch delay × proxy watch delay, some rollouts in
+//! IPv6 and dual stack, and every attribution scenario and fault, several labs at a time.
 //!
 //! # Layout
 //! - `args`: the command line

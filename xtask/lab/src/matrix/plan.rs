@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::cli::Mode;
+use crate::cli::{Mode, ProxyMode};
 use crate::fault::Fault;
+use crate::net::IpFamily;
 use crate::scenario::Scenario;
 use crate::setup::Setup;
 
@@ -13,6 +14,8 @@ use crate::setup::Setup;
 const AGENT_DELAYS: [u64; 3] = [0, 200, 1000];
 /// The proxies' watch is this late, in milliseconds.
 const PROXY_DELAYS: [u64; 3] = [0, 500, 3000];
+/// What is played in the families with IPv6: one setup of each kind of failure, and one without any.
+const FAMILY_SETUPS: [Setup; 3] = [Setup::Naive, Setup::Readiness, Setup::Prestop];
 /// What a lab takes besides its load: building, deploying, the last verdicts. Measured.
 const BESIDES_THE_LOAD: u64 = 8;
 /// Until an agent is ready again after a fault, and its last verdict is reached.
@@ -43,6 +46,13 @@ pub fn cells(seconds: u64) -> Vec<Cell> {
                 for proxy in PROXY_DELAYS {
                     cells.push(rollout(*setup, mode, agent, proxy, seconds));
                 }
+            }
+        }
+    }
+    for setup in FAMILY_SETUPS {
+        for ip_family in [IpFamily::Ipv6, IpFamily::Dual] {
+            for proxy in [ProxyMode::Iptables, ProxyMode::Nftables] {
+                cells.push(of_family(setup, ip_family, proxy, seconds));
             }
         }
     }
@@ -86,6 +96,16 @@ fn rollout(setup: Setup, mode: Mode, agent: u64, proxy: u64, seconds: u64) -> Ce
     }
 }
 
+/// A rollout without delays in other families than IPv4 alone.
+fn of_family(setup: Setup, ip_family: IpFamily, proxy: ProxyMode, seconds: u64) -> Cell {
+    let mut cell = rollout(setup, Mode::Fresh, 0, 0, seconds);
+    cell.name = format!("{}-fresh-{}-{}", setup.name(), ip_family.name(), proxy.name());
+    for (option, value) in [("--ip-family", ip_family.name()), ("--proxy", proxy.name())] {
+        cell.arguments.extend([option.to_owned(), value.to_owned()]);
+    }
+    cell
+}
+
 /// How long cells take, several at a time.
 pub fn expected(cells: &[Cell], jobs: u8) -> Duration {
     Duration::from_secs(total(cells).div_ceil(u64::from(jobs.max(1))))
@@ -127,7 +147,7 @@ mod tests {
     fn every_combination_is_there_once_and_under_a_name_of_its_own() {
         let cells = cells(20);
         let rollouts = cells.iter().filter(|cell| cell.arguments[0] == "run").count();
-        assert_eq!(rollouts, 6 * 2 * 3 * 3);
+        assert_eq!(rollouts, 6 * 2 * 3 * 3 + 3 * 2 * 2);
         let names: BTreeSet<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
         assert_eq!(names.len(), cells.len());
     }

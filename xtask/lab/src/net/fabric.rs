@@ -1,19 +1,29 @@
-//! The fabric: the lab's own namespace with a bridge that joins the nodes' uplinks.
+//! The fabric: the lab's own namespace with a bridge that joins the nodes' uplinks. What goes to a pod
+//! that is gone ends here: silently in IPv4, in IPv6 with "no route" to those that it can reach, the
+//! nodes.
 
-use anyhow::Result;
+use std::net::IpAddr;
+
+use anyhow::{Context, Result};
 use tokio::process::Command;
 
-use super::{AddressPlan, Namespace, NodeAddresses, run_tool};
+use super::{ADDRESSES_AT_ONCE, AddressPlan, Namespace, NodeAddresses, on_link, run_tool};
 
 /// Makes the bridge and the nodes' namespaces with their uplinks and routes to each other.
 pub async fn build_fabric(plan: AddressPlan, nodes: &[NodeAddresses]) -> Result<Vec<Namespace>> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "0")?;
+    if plan.has_v6() {
+        // This namespace's own; a node's and a pod's see to it themselves.
+        std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")
+            .context("write /proc/sys/net/ipv6: the kernel needs IPv6 for this lab")?;
+    }
+    let addresses: Vec<IpAddr> = plan.families().iter().map(|f| plan.fabric(*f)).collect();
     ip_batch(&format!(
         "link set lo up\n\
-         link add br0 type bridge stp_state 0 forward_delay 0\n\
+         link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
          link set br0 up\n\
-         address add {}/24 dev br0\n",
-        plan.fabric()
+         {}",
+        on_link(&addresses, "br0")
     ))
     .await?;
     // The fabric is a switch: no netfilter for what it bridges.
@@ -26,6 +36,9 @@ pub async fn build_fabric(plan: AddressPlan, nodes: &[NodeAddresses]) -> Result<
     let mut namespaces = Vec::new();
     for node in nodes {
         let namespace = Namespace::create(&node.name).await?;
+        if plan.has_v6() {
+            namespace.sysctl(&[ADDRESSES_AT_ONCE, ("net/ipv6/conf/all/forwarding", "1")])?;
+        }
         ip_batch(&format!(
             "link add {name} type veth peer name eth0 netns {name}\n\
              link set {name} master br0 up\n",
@@ -50,14 +63,12 @@ async fn configure(
         ("net/ipv4/conf/all/send_redirects", "0"),
         ("net/ipv4/conf/default/send_redirects", "0"),
     ])?;
-    let mut lines = format!(
-        "address add {}/24 dev eth0\nlink set eth0 up\nroute add default via {}\n",
-        node.address,
-        node.plan.fabric()
-    );
+    let mut lines = on_link(&node.addresses, "eth0") + "link set eth0 up\n";
+    let gateways = node.plan.families().iter().map(|family| node.plan.fabric(*family));
+    lines.extend(gateways.map(|gateway| format!("route add default via {gateway}\n")));
     for other in nodes.iter().filter(|other| other.number != node.number) {
-        lines +=
-            &["route add ", &other.pod_cidr(), " via ", &other.address.to_string(), "\n"].concat();
+        let ranges = other.pod_cidrs().into_iter().zip(&other.addresses);
+        lines.extend(ranges.map(|(range, via)| format!("route add {range} via {via}\n")));
     }
     namespace.ip_batch(&lines).await
 }

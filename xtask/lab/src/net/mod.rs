@@ -3,11 +3,13 @@
 mod address_plan;
 mod command;
 mod fabric;
+mod family;
 mod http;
 mod namespace;
 
 pub use address_plan::{AddressPlan, LabNumber, NodeAddresses};
 pub use command::run_tool;
 pub use fabric::build_fabric;
+pub use family::{Family, IpFamily};
 pub use http::{HttpAnswer, http_get};
-pub use namespace::Namespace;
+pub use namespace::{ADDRESSES_AT_ONCE, Namespace, add_address, on_link};

@@ -1,7 +1,7 @@
 //! A named network namespace, gone with its last holder.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::PathBuf;
 
@@ -9,7 +9,24 @@ use anyhow::{Context, Result};
 use nix::sched::{CloneFlags, setns};
 use tokio::process::Command;
 
-use super::run_tool;
+use super::{Family, run_tool};
+
+/// No duplicate address detection on the devices that are made after this: an IPv6 address, the
+/// link-local ones included, can be used at once.
+pub const ADDRESSES_AT_ONCE: (&str, &str) = ("net/ipv6/conf/default/accept_dad", "0");
+
+/// The line of `ip -batch` that gives a device an address. An IPv6 one is usable even while the link
+/// has no carrier yet.
+pub fn add_address(address: IpAddr, prefix: u8, device: &str) -> String {
+    let at_once = if address.is_ipv6() { " nodad" } else { "" };
+    format!("address add {address}/{prefix} dev {device}{at_once}\n")
+}
+
+/// The lines that give a device its addresses on a link with others.
+pub fn on_link(addresses: &[IpAddr], device: &str) -> String {
+    let line = |address: &IpAddr| add_address(*address, Family::of(*address).link_prefix(), device);
+    addresses.iter().map(line).collect()
+}
 
 /// A network namespace with a name in the lab's private `/run/netns`.
 #[derive(Debug)]

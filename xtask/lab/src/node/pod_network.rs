@@ -1,17 +1,21 @@
 //! The links of a node's pods: point to point with a link-local gateway, or on a bridge.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
-use crate::net::{Namespace, NodeAddresses};
+use crate::net::{ADDRESSES_AT_ONCE, Family, Namespace, NodeAddresses, add_address, on_link};
 
 /// The gateway that a point-to-point pod sees, on its link only.
 const LINK_GATEWAY: &str = "169.254.1.1";
+/// The same in IPv6. Unlike the other it is an address of the node's side: neighbours are asked for
+/// from it.
+const LINK_GATEWAY_V6: &str = "fe80::1";
 /// The node's side of each point-to-point link has this hardware address, so that a pod's
-/// neighbour entry for its gateway can be permanent.
+/// neighbour entry for its gateway can be permanent. So has the bridge.
 const LINK_GATEWAY_HARDWARE: &str = "ee:ee:ee:ee:ee:ee";
 /// Pod numbers on a node; 1 is the bridge's own.
 const POD_NUMBERS: std::ops::RangeInclusive<u8> = 2..=254;
@@ -34,8 +38,8 @@ struct Numbers {
 /// A pod's namespace and its link to the node.
 #[derive(Debug)]
 pub struct PodLink {
-    /// The pod's address.
-    pub address: Ipv4Addr,
+    /// The pod's addresses, one of each family.
+    pub addresses: Vec<IpAddr>,
     /// The pod's namespace.
     pub namespace: Namespace,
     number: u8,
@@ -46,11 +50,14 @@ impl PodNetwork {
     /// The network of a node's pods; makes the bridge where there is one.
     pub async fn new(addresses: NodeAddresses, node: Arc<Namespace>, bridge: bool) -> Result<Self> {
         if bridge {
+            let gateways = addresses.pod_addresses(1);
+            // Without an address of its own a bridge has that of a port, and another when that goes:
+            // pods would lose their gateway for a while. The bridge plugin pins it as well.
             node.ip_batch(&format!(
-                "link add cbr0 type bridge stp_state 0 forward_delay 0\n\
-                 address add {}/24 dev cbr0\n\
+                "link add cbr0 address {LINK_GATEWAY_HARDWARE} type bridge stp_state 0 forward_delay 0\n\
+                 {}\
                  link set cbr0 up\n",
-                addresses.pod_address(1)
+                on_link(&gateways, "cbr0")
             ))
             .await?;
         }
@@ -61,10 +68,13 @@ impl PodNetwork {
     /// Makes a pod's namespace and link, and the node's route to it.
     pub async fn attach(&self) -> Result<PodLink> {
         let number = self.take_number()?;
-        let address = self.addresses.pod_address(number);
+        let addresses = self.addresses.pod_addresses(number);
         let veth = format!("veth{number}");
         let namespace = Namespace::create(&format!("{}-pod{number}", self.addresses.name)).await?;
         let pod = namespace.name();
+        if self.addresses.plan.has_v6() {
+            namespace.sysctl(&[ADDRESSES_AT_ONCE])?;
+        }
         if self.bridge {
             self.node
                 .ip_batch(&format!(
@@ -74,33 +84,16 @@ impl PodNetwork {
                      link set {veth} up\n"
                 ))
                 .await?;
-            let gateway = self.addresses.pod_address(1);
-            namespace
-                .ip_batch(&format!(
-                    "address add {address}/24 dev eth0\n\
-                     link set eth0 up\n\
-                     route add default via {gateway}\n"
-                ))
-                .await?;
+            let mut lines = on_link(&addresses, "eth0") + "link set eth0 up\n";
+            for gateway in self.addresses.pod_addresses(1) {
+                line(&mut lines, format_args!("route add default via {gateway}"));
+            }
+            namespace.ip_batch(&lines).await?;
         } else {
-            self.node
-                .ip_batch(&format!(
-                    "link add {veth} address {LINK_GATEWAY_HARDWARE} type veth peer name eth0 netns {pod}\n\
-                     link set {veth} up\n\
-                     route add {address}/32 dev {veth}\n"
-                ))
-                .await?;
-            namespace
-                .ip_batch(&format!(
-                    "address add {address}/32 dev eth0\n\
-                     link set eth0 up\n\
-                     route add {LINK_GATEWAY} dev eth0 scope link\n\
-                     route add default via {LINK_GATEWAY}\n\
-                     neighbour add {LINK_GATEWAY} lladdr {LINK_GATEWAY_HARDWARE} dev eth0 nud permanent\n"
-                ))
-                .await?;
+            self.node.ip_batch(&node_side(&addresses, &veth, pod)).await?;
+            namespace.ip_batch(&pod_side(&addresses)).await?;
         }
-        Ok(PodLink { address, namespace, number, veth })
+        Ok(PodLink { addresses, namespace, number, veth })
     }
 
     /// Removes a pod's link (and with it the node's route), then its namespace.
@@ -129,5 +122,73 @@ impl PodNetwork {
             }
         }
         bail!("node {} has no pod address left: use fewer pods a node", self.addresses.name)
+    }
+}
+
+/// The node's side of a point-to-point link: the pod's addresses are behind it.
+fn node_side(addresses: &[IpAddr], veth: &str, pod: &str) -> String {
+    let mut lines = String::new();
+    line(
+        &mut lines,
+        format_args!(
+            "link add {veth} address {LINK_GATEWAY_HARDWARE} type veth peer name eth0 netns {pod}"
+        ),
+    );
+    if addresses.iter().any(IpAddr::is_ipv6) {
+        line(&mut lines, format_args!("link set {veth} addrgenmode none"));
+        line(&mut lines, format_args!("address add {LINK_GATEWAY_V6}/64 dev {veth} nodad"));
+    }
+    line(&mut lines, format_args!("link set {veth} up"));
+    for address in addresses {
+        let prefix = Family::of(*address).host_prefix();
+        line(&mut lines, format_args!("route add {address}/{prefix} dev {veth}"));
+    }
+    lines
+}
+
+/// The pod's side of a point-to-point link: everything else is behind the gateway.
+fn pod_side(addresses: &[IpAddr]) -> String {
+    let mut lines: String = addresses
+        .iter()
+        .map(|address| add_address(*address, Family::of(*address).host_prefix(), "eth0"))
+        .collect();
+    line(&mut lines, format_args!("link set eth0 up"));
+    for family in addresses.iter().copied().map(Family::of) {
+        let gateway = match family {
+            Family::V4 => {
+                line(&mut lines, format_args!("route add {LINK_GATEWAY} dev eth0 scope link"));
+                LINK_GATEWAY
+            }
+            Family::V6 => LINK_GATEWAY_V6,
+        };
+        line(&mut lines, format_args!("route add default via {gateway} dev eth0"));
+        line(
+            &mut lines,
+            format_args!(
+                "neighbour add {gateway} lladdr {LINK_GATEWAY_HARDWARE} dev eth0 nud permanent"
+            ),
+        );
+    }
+    lines
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _infallible = writeln!(text, "{arguments}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::{AddressPlan, IpFamily};
+
+    #[test]
+    fn a_point_to_point_pod_has_a_gateway_of_each_family_and_no_other() {
+        let lines = |family| pod_side(&AddressPlan::new(0, family).node(1).pod_addresses(2));
+        let (v4, v6) = (lines(IpFamily::Ipv4), lines(IpFamily::Ipv6));
+        assert!(v4.contains("default via 169.254.1.1 dev eth0") && !v4.contains("fe80"));
+        assert!(v6.contains("default via fe80::1 dev eth0") && !v6.contains("169.254"));
+        assert!(v6.contains("address add fd00:10:244:1::2/128 dev eth0 nodad"));
+        assert_eq!(lines(IpFamily::Dual).matches("default via").count(), 2);
     }
 }

@@ -1,4 +1,5 @@
-//! kube-proxy's iptables mode: the text of `iptables-restore --noflush`.
+//! kube-proxy's iptables mode: the text of `iptables-restore --noflush`, or of `ip6tables-restore`,
+//! which has the same chains.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -33,10 +34,10 @@ COMMIT
 COMMIT
 ";
 
-/// The text that programs all Services, and the chains it makes. Chains of before that are not
+/// The text that programs all Services of a family, and the chains it makes. Chains of before that are not
 /// needed any more are emptied and removed in the same transaction.
 pub fn render(
-    services: &[ServicePort],
+    services: &[&ServicePort],
     cluster_cidr: &str,
     before: &BTreeSet<String>,
 ) -> (String, BTreeSet<String>) {
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn each_endpoint_takes_its_share_of_the_rest() {
         let backends = ["10.244.1.2:8080", "10.244.1.3:8080", "10.244.2.2:8080"];
-        let (text, chains) = render(&[service(&backends)], CIDR, &BTreeSet::new());
+        let (text, chains) = render(&[&service(&backends)], CIDR, &BTreeSet::new());
         assert!(text.contains("--probability 0.3333333333"));
         assert!(text.contains("--probability 0.5000000000"));
         assert_eq!(chains.len(), 4);
@@ -153,10 +154,22 @@ mod tests {
 
     #[test]
     fn a_service_without_endpoints_is_rejected_and_its_chains_removed() {
-        let (_, before) = render(&[service(&["10.244.1.2:8080"])], CIDR, &BTreeSet::new());
-        let (text, chains) = render(&[service(&[])], CIDR, &before);
+        let (_, before) = render(&[&service(&["10.244.1.2:8080"])], CIDR, &BTreeSet::new());
+        let (text, chains) = render(&[&service(&[])], CIDR, &before);
         assert!(chains.is_empty());
         assert!(text.contains("has no endpoints"));
         assert_eq!(text.matches("-X KUBE-").count(), 2);
+    }
+    #[test]
+    fn an_ipv6_backend_is_bracketed_where_a_port_follows_and_bare_elsewhere() {
+        let service = ServicePort {
+            name: "shop/api:http".to_owned(),
+            virtual_address: "[fd00:10:96::50]:80".parse().expect("an address"),
+            backends: vec!["[fd00:10:244:1::2]:8080".parse().expect("an address")],
+        };
+        let (text, _) = render(&[&service], "fd00:10:244::/56", &BTreeSet::new());
+        assert!(text.contains("-d fd00:10:96::50 --dport 80 ! -s fd00:10:244::/56 "));
+        assert!(text.contains("-s fd00:10:244:1::2 -j KUBE-MARK-MASQ"));
+        assert!(text.contains("--to-destination [fd00:10:244:1::2]:8080"));
     }
 }

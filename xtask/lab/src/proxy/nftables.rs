@@ -5,9 +5,21 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use super::ServicePort;
+use crate::net::Family;
 
-/// The table with the chains and maps that stay.
-pub const BASE: &str = "\
+/// The table of a family with the chains and maps that stay.
+pub fn base(family: Family) -> String {
+    match family {
+        Family::V4 => BASE.to_owned(),
+        Family::V6 => BASE
+            .replace("table ip ", "table ip6 ")
+            .replace("ipv4_addr", "ipv6_addr")
+            .replace("ip daddr", "ip6 daddr"),
+    }
+}
+
+/// The table of IPv4.
+const BASE: &str = "\
 table ip kube-proxy {
     set cluster-ips { type ipv4_addr; }
     map no-endpoint-services { type ipv4_addr . inet_proto . inet_service : verdict; }
@@ -49,10 +61,19 @@ table ip kube-proxy {
 }
 ";
 
-/// The text that programs all Services, and the chains it makes. Chains of before that are not
+/// What a family's table, and its expressions, begin with.
+fn ip(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    }
+}
+
+/// The text that programs all Services of a family, and the chains it makes. Chains of before that are not
 /// needed any more go in the same transaction, once nothing refers to them.
 pub fn render(
-    services: &[ServicePort],
+    family: Family,
+    services: &[&ServicePort],
     cluster_cidr: &str,
     before: &BTreeSet<String>,
 ) -> (String, BTreeSet<String>) {
@@ -65,36 +86,39 @@ pub fn render(
         }
     }
     let mut text = String::new();
-    for set in ["set ip kube-proxy cluster-ips", "map ip kube-proxy service-ips"] {
-        line(&mut text, format_args!("flush {set}"));
+    let ip = ip(family);
+    line(&mut text, format_args!("flush set {ip} kube-proxy cluster-ips"));
+    for map in ["service-ips", "no-endpoint-services"] {
+        line(&mut text, format_args!("flush map {ip} kube-proxy {map}"));
     }
-    line(&mut text, format_args!("flush map ip kube-proxy no-endpoint-services"));
     for chain in chains.union(before) {
-        line(&mut text, format_args!("add chain ip kube-proxy {chain}"));
-        line(&mut text, format_args!("flush chain ip kube-proxy {chain}"));
+        line(&mut text, format_args!("add chain {ip} kube-proxy {chain}"));
+        line(&mut text, format_args!("flush chain {ip} kube-proxy {chain}"));
     }
     text += &rules;
     for chain in before.difference(&chains) {
-        line(&mut text, format_args!("delete chain ip kube-proxy {chain}"));
+        line(&mut text, format_args!("delete chain {ip} kube-proxy {chain}"));
     }
     (text, chains)
 }
 
 fn elements(service: &ServicePort) -> String {
-    let (ip, port) = (service.virtual_address.ip(), service.virtual_address.port());
+    let (address, port) = (service.virtual_address.ip(), service.virtual_address.port());
+    let ip = ip(service.family());
     let (map, verdict) = if service.backends.is_empty() {
         ("no-endpoint-services", "goto reject-chain".to_owned())
     } else {
         ("service-ips", format!("goto {}", service_chain(service)))
     };
     format!(
-        "add element ip kube-proxy cluster-ips {{ {ip} }}\n\
-         add element ip kube-proxy {map} {{ {ip} . tcp . {port} : {verdict} }}\n"
+        "add element {ip} kube-proxy cluster-ips {{ {address} }}\n\
+         add element {ip} kube-proxy {map} {{ {address} . tcp . {port} : {verdict} }}\n"
     )
 }
 
 fn balance(service: &ServicePort, cluster_cidr: &str, chains: &mut BTreeSet<String>) -> String {
-    let (ip, port) = (service.virtual_address.ip(), service.virtual_address.port());
+    let (address, port) = (service.virtual_address.ip(), service.virtual_address.port());
+    let ip = ip(service.family());
     let chain = service_chain(service);
     let mut text = String::new();
     let mut choices = Vec::new();
@@ -103,13 +127,13 @@ fn balance(service: &ServicePort, cluster_cidr: &str, chains: &mut BTreeSet<Stri
         line(
             &mut text,
             format_args!(
-                "add rule ip kube-proxy {endpoint} ip saddr {} jump mark-for-masquerade",
+                "add rule {ip} kube-proxy {endpoint} {ip} saddr {} jump mark-for-masquerade",
                 backend.ip()
             ),
         );
         line(
             &mut text,
-            format_args!("add rule ip kube-proxy {endpoint} meta l4proto tcp dnat to {backend}"),
+            format_args!("add rule {ip} kube-proxy {endpoint} meta l4proto tcp dnat to {backend}"),
         );
         choices.push(format!("{index} : goto {endpoint}"));
         chains.insert(endpoint);
@@ -117,13 +141,13 @@ fn balance(service: &ServicePort, cluster_cidr: &str, chains: &mut BTreeSet<Stri
     line(
         &mut text,
         format_args!(
-            "add rule ip kube-proxy {chain} ip daddr {ip} tcp dport {port} ip saddr != {cluster_cidr} jump mark-for-masquerade"
+            "add rule {ip} kube-proxy {chain} {ip} daddr {address} tcp dport {port} {ip} saddr != {cluster_cidr} jump mark-for-masquerade"
         ),
     );
     line(
         &mut text,
         format_args!(
-            "add rule ip kube-proxy {chain} numgen random mod {} vmap {{ {} }}",
+            "add rule {ip} kube-proxy {chain} numgen random mod {} vmap {{ {} }}",
             choices.len(),
             choices.join(", ")
         ),
@@ -137,10 +161,11 @@ fn service_chain(service: &ServicePort) -> String {
     format!("service-{}", suffix(service, None))
 }
 
-/// `endpoint-<hash>-<namespace>/<name>/tcp/<port>__<address>/<port>`.
+/// `endpoint-<hash>-<namespace>/<name>/tcp/<port>__<address>/<port>`, dots for the colons of an
+/// address: a chain's name has none.
 fn endpoint_chain(service: &ServicePort, backend: SocketAddr) -> String {
-    let (ip, port) = (backend.ip(), backend.port());
-    format!("endpoint-{}__{ip}/{port}", suffix(service, Some(backend)))
+    let (address, port) = (backend.ip().to_string().replace(':', "."), backend.port());
+    format!("endpoint-{}__{address}/{port}", suffix(service, Some(backend)))
 }
 
 fn suffix(service: &ServicePort, backend: Option<SocketAddr>) -> String {
@@ -168,11 +193,27 @@ mod tests {
             backends: backends.iter().map(|b| b.parse().expect("an address")).collect(),
         };
         let both = ["10.244.1.2:8080", "10.244.2.2:8080"];
-        let (text, before) = render(&[service(&both)], CIDR, &BTreeSet::new());
+        let (text, before) = render(Family::V4, &[&service(&both)], CIDR, &BTreeSet::new());
         assert!(text.contains("numgen random mod 2"));
-        let (text, chains) = render(&[service(&both[..1])], CIDR, &before);
+        let (text, chains) = render(Family::V4, &[&service(&both[..1])], CIDR, &before);
         assert_eq!(chains.len(), 2);
         let deletion = text.find("delete chain").expect("a deletion");
         assert!(text.find("numgen random mod 1").expect("a rule") < deletion);
+    }
+    #[test]
+    fn the_table_of_ipv6_names_nothing_of_ipv4() {
+        let service = ServicePort {
+            name: "shop/api:http".to_owned(),
+            virtual_address: "[fd00:10:96::50]:80".parse().expect("an address"),
+            backends: vec!["[fd00:10:244:1::2]:8080".parse().expect("an address")],
+        };
+        let (rules, chains) = render(Family::V6, &[&service], "fd00:10:244::/56", &BTreeSet::new());
+        assert!(rules.contains("dnat to [fd00:10:244:1::2]:8080"));
+        assert!(rules.contains("ip6 saddr fd00:10:244:1::2 jump mark-for-masquerade"));
+        assert!(chains.iter().any(|chain| chain.ends_with("__fd00.10.244.1..2/8080")));
+        for text in [base(Family::V6), rules] {
+            let mut words = text.split_whitespace();
+            assert!(!words.any(|word| word == "ip" || word.starts_with("ipv4")), "{text}");
+        }
     }
 }

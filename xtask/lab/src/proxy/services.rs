@@ -9,6 +9,8 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
+use crate::net::Family;
+
 /// The label that names a slice's Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -24,6 +26,11 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
+    /// The family of its addresses.
+    pub fn family(&self) -> Family {
+        Family::of(self.virtual_address.ip())
+    }
+
     /// A name of 16 letters for the chains of this port (or of one of its backends), as stable as
     /// kube-proxy's own hashes.
     pub fn hash(&self, backend: Option<SocketAddr>) -> String {
@@ -113,15 +120,15 @@ impl ServiceTable {
         self.services.synced && self.slices.synced
     }
 
-    /// Every TCP port of every Service that has a cluster address.
+    /// Every TCP port of every Service, once for each of its cluster addresses.
     pub fn service_ports(&self) -> Vec<ServicePort> {
         let mut ports = Vec::new();
         for ((namespace, name), service) in &self.services.by_name {
             let Some(spec) = &service.spec else { continue };
+            let own = spec.cluster_ips.as_deref().unwrap_or_default();
+            let addresses = if own.is_empty() { spec.cluster_ip.as_slice() } else { own };
             // "None" is a headless Service: nothing to program.
-            let Some(Ok(address)) = spec.cluster_ip.as_deref().map(str::parse::<IpAddr>) else {
-                continue;
-            };
+            let addresses: Vec<IpAddr> = addresses.iter().flat_map(|a| a.parse()).collect();
             for port in spec.ports.as_deref().unwrap_or_default() {
                 let tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
                 let (true, Ok(number)) = (tcp, u16::try_from(port.port)) else {
@@ -129,22 +136,22 @@ impl ServiceTable {
                 };
                 let port_name = port.name.as_deref().unwrap_or_default();
                 let separator = if port_name.is_empty() { "" } else { ":" };
-                ports.push(ServicePort {
+                ports.extend(addresses.iter().map(|address| ServicePort {
                     name: format!("{namespace}/{name}{separator}{port_name}"),
-                    virtual_address: SocketAddr::new(address, number),
-                    backends: self.backends(namespace, name, port_name, address.is_ipv4()),
-                });
+                    virtual_address: SocketAddr::new(*address, number),
+                    backends: self.backends(namespace, name, port_name, Family::of(*address)),
+                }));
             }
         }
         ports
     }
 
-    fn backends(&self, namespace: &str, name: &str, port: &str, v4: bool) -> Vec<SocketAddr> {
+    fn backends(&self, namespace: &str, name: &str, port: &str, family: Family) -> Vec<SocketAddr> {
         let (mut ready, mut draining) = (BTreeSet::new(), BTreeSet::new());
         let slices = self.slices.by_name.iter().filter(|((slice_namespace, _), slice)| {
             slice_namespace == namespace
                 && slice.labels().get(SERVICE_NAME).is_some_and(|service| service == name)
-                && slice.address_type == if v4 { "IPv4" } else { "IPv6" }
+                && slice.address_type == family.name()
         });
         for (_, slice) in slices {
             let number =
@@ -198,12 +205,16 @@ mod tests {
     }
 
     fn slice(endpoints: &Value) -> EndpointSlice {
+        slice_of("IPv4", endpoints)
+    }
+
+    fn slice_of(family: &str, endpoints: &Value) -> EndpointSlice {
         serde_json::from_value(json!({
             "metadata": {
-                "name": "api-x", "namespace": "shop",
+                "name": format!("api-{family}"), "namespace": "shop",
                 "labels": {"kubernetes.io/service-name": "api"},
             },
-            "addressType": "IPv4",
+            "addressType": family,
             "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
             "endpoints": endpoints,
         }))
@@ -243,6 +254,28 @@ mod tests {
     #[test]
     fn an_endpoint_without_conditions_is_ready() {
         assert_eq!(backends(&json!([{"addresses": ["10.244.1.2"]}])), ["10.244.1.2:8080"]);
+    }
+
+    #[test]
+    fn each_cluster_address_has_the_backends_of_its_own_family() {
+        let mut dual = service();
+        let spec = dual.spec.as_mut().expect("a spec");
+        spec.cluster_ips = Some(vec!["10.96.0.80".to_owned(), "fd00:10:96::50".to_owned()]);
+        let mut table = ServiceTable::default();
+        table.apply_service(Event::Apply(dual));
+        table.apply_slice(Event::Apply(slice(&json!([{"addresses": ["10.244.1.2"]}]))));
+        let v6 = slice_of("IPv6", &json!([{"addresses": ["fd00:10:244:1::2"]}]));
+        table.apply_slice(Event::Apply(v6));
+        let ports = table.service_ports();
+        let text = |port: &ServicePort| (port.virtual_address.to_string(), port.backends.clone());
+        let of = |address: &str| vec![address.parse().expect("an address")];
+        assert_eq!(
+            ports.iter().map(text).collect::<Vec<_>>(),
+            [
+                ("10.96.0.80:80".to_owned(), of("10.244.1.2:8080")),
+                ("[fd00:10:96::50]:80".to_owned(), of("[fd00:10:244:1::2]:8080")),
+            ]
+        );
     }
 
     #[test]

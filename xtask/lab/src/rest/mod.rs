@@ -16,7 +16,6 @@ use self::result::{Measured, RestResult};
 use crate::agent::{Agent, Usage};
 use crate::cli::RunArgs;
 use crate::isolate::{self, Outside};
-use crate::net::AddressPlan;
 use crate::run::clients::Clients;
 use crate::run::cluster::Cluster;
 use crate::run::progress::Progress;
@@ -67,8 +66,8 @@ async fn phases(
     cluster: &Cluster,
     progress: &Progress,
 ) -> Result<RestResult> {
-    let address = AddressPlan::new(args.lab_number).service();
-    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas, address);
+    let addresses = args.address_plan().service();
+    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas, addresses);
     progress.phase("deploying the workload");
     workload.create().await?;
     workload.completed().await?;

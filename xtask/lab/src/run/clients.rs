@@ -21,7 +21,6 @@ use crate::app::failure::{Line, Summary};
 use crate::cli::RunArgs;
 use crate::compare::Truth;
 use crate::journal::Event;
-use crate::net::AddressPlan;
 
 /// Slack for a client to end after its time is up.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -46,36 +45,36 @@ struct ClientPod {
 impl Clients {
     /// Starts the clients and waits until both run.
     pub async fn start(cluster: &Cluster, args: &RunArgs, out: &Path) -> Result<Self> {
-        let address = AddressPlan::new(args.lab_number).service();
-        let target = SocketAddr::new(address.into(), SERVICE_PORT);
-        Self::start_towards(cluster, args, out, &[(String::new(), target, APPLICATION)]).await
+        let addresses = args.address_plan().service();
+        let targets = addresses.iter().map(|a| SocketAddr::new(*a, SERVICE_PORT)).collect();
+        Self::start_towards(cluster, args, out, &[(String::new(), targets, APPLICATION)]).await
     }
 
     /// Starts a pair of clients for each target: what their names end with, where they send their
-    /// requests, and which application must answer.
+    /// requests (the threads are shared out among the addresses), and which application must answer.
     pub async fn start_towards(
         cluster: &Cluster,
         args: &RunArgs,
         out: &Path,
-        targets: &[(String, SocketAddr, &str)],
+        targets: &[(String, Vec<SocketAddr>, &str)],
     ) -> Result<Self> {
         let (Some(first), Some(last)) = (cluster.nodes.first(), cluster.nodes.last()) else {
             bail!("a cluster has a node")
         };
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
         let mut clients = Vec::new();
-        let pairs = targets.iter().flat_map(|(suffix, target, application)| {
+        let pairs = targets.iter().flat_map(|(suffix, addresses, application)| {
             [("client", first, false), ("client-host", last, true)].map(
                 |(name, node, host_network)| {
-                    (format!("{name}{suffix}"), node, host_network, *target, *application)
+                    (format!("{name}{suffix}"), node, host_network, addresses, *application)
                 },
             )
         });
-        for (name, node, host_network, target, application) in pairs {
+        for (name, node, host_network, addresses, application) in pairs {
             let log = out.join(format!("{name}.jsonl"));
             let node = node.addresses.name.clone();
             let place = (name.as_str(), node.as_str(), host_network);
-            let pod = client_pod(place, (target, application), args, &log)?;
+            let pod = client_pod(place, (addresses, application), args, &log)?;
             pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
                 .await
                 .with_context(|| format!("create the pod {NAMESPACE}/{name}"))?;
@@ -203,11 +202,24 @@ fn lines_of(path: &Path) -> Result<Vec<Line>> {
 
 fn client_pod(
     (name, node, host_network): (&str, &str, bool),
-    (target, application): (SocketAddr, &str),
+    (addresses, application): (&[SocketAddr], &str),
     args: &RunArgs,
     log: &Path,
 ) -> Result<Value> {
     let log = log.to_str().context("the out directory's path is not UTF-8")?;
+    let mut command = vec!["rollrace-lab".to_owned(), "client".to_owned()];
+    let mut option = |name: &str, value: &str| {
+        command.extend([format!("--{name}"), value.to_owned()]);
+    };
+    for address in addresses {
+        option("target", &address.to_string());
+    }
+    option("application", application);
+    option("mode", args.mode.name());
+    option("threads", &args.threads.to_string());
+    option("seconds", &args.seconds.to_string());
+    option("timeout", &args.client_timeout.to_string());
+    option("log", log);
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -219,16 +231,7 @@ fn client_pod(
             "containers": [{
                 "name": "client",
                 "image": "registry.example/client:1",
-                "command": [
-                    "rollrace-lab", "client",
-                    "--target", target.to_string(),
-                    "--application", application,
-                    "--mode", args.mode.name(),
-                    "--threads", args.threads.to_string(),
-                    "--seconds", args.seconds.to_string(),
-                    "--timeout", args.client_timeout.to_string(),
-                    "--log", log,
-                ],
+                "command": command,
             }],
         },
     }))

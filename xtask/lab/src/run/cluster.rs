@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node as NodeObject};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::workload::Workload;
 use crate::cli::RunArgs;
 use crate::journal::{Event, Journal};
-use crate::net::{AddressPlan, NodeAddresses, build_fabric};
+use crate::net::{NodeAddresses, build_fabric};
 use crate::node::{Node, NodeSettings};
 use crate::{api, controllers};
 
@@ -69,16 +69,16 @@ impl Cluster {
         let logs = out.join("pods");
         std::fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
         let journal = Journal::create(&out.join("journal.jsonl"))?;
-        let plan = AddressPlan::new(args.lab_number);
+        let plan = args.address_plan();
         let addresses: Vec<NodeAddresses> = (1..=args.nodes).map(|n| plan.node(n)).collect();
         let namespaces = build_fabric(plan, &addresses).await.context("build the fabric")?;
-        let address = SocketAddr::new(plan.fabric().into(), API_PORT);
+        let address = SocketAddr::new(plan.api_server(), API_PORT);
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("listen on {address} for the API server"))?;
         let api = api::start(listener, api::Options::default());
         let server = api.url();
-        let address = SocketAddr::new(plan.fabric().into(), AGENTS_PORT);
+        let address = SocketAddr::new(plan.api_server(), AGENTS_PORT);
         let agents_entrance = api::Entrance::new(address, &api).await?;
         let client = api::client(&server, "lab-user")?;
         create_objects(&client, &addresses).await?;
@@ -196,17 +196,21 @@ async fn create_objects(client: &Client, nodes: &[NodeAddresses]) -> Result<()> 
     }
     let objects: Api<NodeObject> = Api::all(client.clone());
     for node in nodes {
+        let mut addresses: Vec<Value> = node
+            .addresses
+            .iter()
+            .map(|address| json!({"type": "InternalIP", "address": address}))
+            .collect();
+        addresses.push(json!({"type": "Hostname", "address": node.name}));
+        let ranges = node.pod_cidrs();
         let object = serde_json::from_value(json!({
             "metadata": {
                 "name": node.name,
                 "labels": {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux"},
             },
-            "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
+            "spec": {"podCIDR": ranges.first(), "podCIDRs": ranges},
             "status": {
-                "addresses": [
-                    {"type": "InternalIP", "address": node.address.to_string()},
-                    {"type": "Hostname", "address": node.name},
-                ],
+                "addresses": addresses,
                 "conditions": [{
                     "type": "Ready", "status": "True", "reason": "KubeletReady",
                     "message": "kubelet is posting ready status",

@@ -3,7 +3,7 @@
 //! SYNs that were dropped before their entry was confirmed (no neighbour yet on a bridge).
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -14,6 +14,7 @@ use tokio::process::Child;
 
 use super::cluster::ClusterNode;
 use crate::compare::convergence::FreshSyns;
+use crate::net::Family;
 
 /// A running listener.
 pub struct FreshSynListener {
@@ -24,14 +25,16 @@ pub struct FreshSynListener {
 
 impl FreshSynListener {
     /// Listens for new entries towards a Service's address.
-    pub fn start(node: &ClusterNode, service: &str, out: &Path) -> Result<Self> {
+    pub fn start(node: &ClusterNode, service: IpAddr, out: &Path) -> Result<Self> {
         let name = node.addresses.name.clone();
-        let log = out.join(format!("conntrack-new-{name}.txt"));
+        let family = Family::of(service).name().to_lowercase();
+        let log = out.join(format!("conntrack-new-{name}-{family}.txt"));
         let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let child = node
             .namespace
             .command("conntrack")
-            .args(["-E", "-e", "NEW", "-p", "tcp", "-d", service, "-o", "timestamp"])
+            .args(["-E", "-e", "NEW", "-f", &family, "-p", "tcp", "-d", &service.to_string()])
+            .args(["-o", "timestamp"])
             .stdin(std::process::Stdio::null())
             .stdout(file)
             .stderr(std::process::Stdio::null())

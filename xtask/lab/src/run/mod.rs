@@ -28,7 +28,6 @@ use crate::agent::{Agent, AgentReport};
 use crate::cli::{BAD_USAGE, RunArgs};
 use crate::fault;
 use crate::isolate;
-use crate::net::AddressPlan;
 
 /// Checks the options, and starts the lab in namespaces of its own.
 pub fn outside(args: &RunArgs) -> Result<ExitCode> {
@@ -91,8 +90,9 @@ async fn experiment(
     progress: &Progress,
 ) -> Result<RunResult> {
     let journal = &cluster.journal;
-    let address = AddressPlan::new(args.lab_number).service();
-    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas, address);
+    let addresses = args.address_plan().service();
+    let workload =
+        Workload::new(cluster.client.clone(), args.setup, args.replicas, addresses.clone());
     progress.phase("deploying the first revision");
     workload.create().await?;
     workload.completed().await?;
@@ -100,7 +100,9 @@ async fn experiment(
 
     let mut listeners = Vec::new();
     for node in &cluster.nodes {
-        listeners.push(FreshSynListener::start(node, &address.to_string(), out)?);
+        for address in &addresses {
+            listeners.push(FreshSynListener::start(node, *address, out)?);
+        }
     }
     let mut agents = Vec::new();
     if !args.no_agent {

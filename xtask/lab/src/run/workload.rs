@@ -1,9 +1,9 @@
 //! The workload: a Deployment and its Service, and what its rollout really was.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::cluster::NAMESPACE;
+use crate::net::Family;
 use crate::setup::Setup;
 
 /// The application: name of the Deployment and of the Service.
@@ -34,7 +35,7 @@ pub struct Workload {
     client: Client,
     setup: Setup,
     replicas: i32,
-    address: Ipv4Addr,
+    addresses: Vec<IpAddr>,
 }
 
 /// What the rollout really was.
@@ -68,29 +69,17 @@ pub struct RevisionTruth {
 }
 
 impl Workload {
-    /// The workload in a setup, behind a cluster address.
-    pub fn new(client: Client, setup: Setup, replicas: i32, address: Ipv4Addr) -> Self {
-        Self { client, setup, replicas, address }
+    /// The workload in a setup, behind cluster addresses.
+    pub fn new(client: Client, setup: Setup, replicas: i32, addresses: Vec<IpAddr>) -> Self {
+        Self { client, setup, replicas, addresses }
     }
 
     /// Creates the Service and the Deployment.
     pub async fn create(&self) -> Result<()> {
         let services: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let service = serde_json::from_value(json!({
-            "metadata": {"name": APPLICATION, "namespace": NAMESPACE},
-            "spec": {
-                "type": "ClusterIP",
-                "clusterIP": self.address,
-                "clusterIPs": [self.address],
-                "ipFamilies": ["IPv4"],
-                "selector": {"app": APPLICATION},
-                "ports": [{
-                    "name": "http", "port": SERVICE_PORT, "targetPort": POD_PORT, "protocol": "TCP",
-                }],
-            },
-        }))?;
+        let service = service(APPLICATION, APPLICATION, &self.addresses);
         services
-            .create(&PostParams::default(), &service)
+            .create(&PostParams::default(), &serde_json::from_value(service)?)
             .await
             .with_context(|| format!("create the Service {NAMESPACE}/{APPLICATION}"))?;
         let deployment = self.setup.deployment(NAMESPACE, APPLICATION, self.replicas);
@@ -134,14 +123,13 @@ impl Workload {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let selector = ListParams::default().labels(&format!("app={APPLICATION}"));
         let pods = pods.list(&selector).await.context("list the workload's pods")?;
-        pods.iter()
-            .map(|pod| {
-                let address = pod.status.as_ref().and_then(|s| s.pod_ip.as_ref());
-                let address = address
-                    .with_context(|| format!("the pod {} has no address yet", pod.name_any()))?;
-                Ok(SocketAddr::new(address.parse().context("read a pod's address")?, POD_PORT))
-            })
-            .collect()
+        let mut backends = Vec::new();
+        for pod in &pods {
+            let found = pod_backends(pod)?;
+            ensure!(!found.is_empty(), "the pod {} has no address yet", pod.name_any());
+            backends.extend(found);
+        }
+        Ok(backends)
     }
 
     /// What the rollout from the first to the latest revision was.
@@ -183,6 +171,37 @@ impl Workload {
     }
 }
 
+/// A Service for the pods of an application, with a cluster address of each family.
+pub fn service(name: &str, application: &str, addresses: &[IpAddr]) -> Value {
+    let families: Vec<&str> = addresses.iter().map(|a| Family::of(*a).name()).collect();
+    let policy = if families.len() > 1 { "RequireDualStack" } else { "SingleStack" };
+    json!({
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": addresses.first(),
+            "clusterIPs": addresses,
+            "ipFamilies": families,
+            "ipFamilyPolicy": policy,
+            "selector": {"app": application},
+            "ports": [{
+                "name": "http", "port": SERVICE_PORT, "targetPort": POD_PORT, "protocol": "TCP",
+            }],
+        },
+    })
+}
+
+/// Where a pod is to be reached, in each family.
+pub fn pod_backends(pod: &Pod) -> Result<Vec<SocketAddr>> {
+    let addresses = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
+    addresses
+        .map(|address| {
+            let address = address.ip.parse().context("read a pod's address")?;
+            Ok(SocketAddr::new(address, POD_PORT))
+        })
+        .collect()
+}
+
 /// What `kubectl rollout status` waits for.
 fn is_complete(deployment: &Deployment) -> bool {
     let (Some(spec), Some(status)) = (&deployment.spec, &deployment.status) else {
@@ -193,4 +212,25 @@ fn is_complete(deployment: &Deployment) -> bool {
         && updated >= spec.replicas.unwrap_or(1)
         && status.replicas.unwrap_or(0) <= updated
         && status.available_replicas.unwrap_or(0) >= updated
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_says_its_families_as_its_addresses_are() {
+        let spec = |addresses: &[&str]| {
+            let parsed: Vec<IpAddr> =
+                addresses.iter().map(|a| a.parse().expect("an address")).collect();
+            service("api", "api", &parsed)["spec"].clone()
+        };
+        let single = spec(&["fd00:10:96::50"]);
+        assert_eq!(single["ipFamilies"], json!(["IPv6"]));
+        assert_eq!(single["ipFamilyPolicy"], "SingleStack");
+        let dual = spec(&["10.96.0.80", "fd00:10:96::50"]);
+        assert_eq!(dual["ipFamilies"], json!(["IPv4", "IPv6"]));
+        assert_eq!(dual["ipFamilyPolicy"], "RequireDualStack");
+        assert_eq!(dual["clusterIP"], "10.96.0.80");
+    }
 }

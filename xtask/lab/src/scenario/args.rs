@@ -7,6 +7,7 @@ use clap::{Args, Parser};
 
 use super::catalogue::Scenario;
 use crate::cli::{Cli, Command, RunArgs};
+use crate::net::IpFamily;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,6 +37,9 @@ pub struct ScenarioArgs {
     /// How much later the proxies see each watch event, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub proxy_watch_delay: u64,
+    /// The addresses of nodes, pods and Services
+    #[arg(long, value_enum, default_value_t = IpFamily::Ipv4)]
+    pub ip_family: IpFamily,
     /// Print the result as one JSON object, as the last line
     #[arg(long)]
     pub json: bool,
@@ -67,6 +71,7 @@ impl ScenarioArgs {
         option("nodes", dials.nodes.to_string());
         option("agent-watch-delay", self.agent_watch_delay.to_string());
         option("proxy-watch-delay", self.proxy_watch_delay.to_string());
+        option("ip-family", self.ip_family.name().to_owned());
         option("lab-number", self.lab_number.to_string());
         if let Some(agent) = &self.agent {
             option("agent", agent.to_str().context("the agent's path is not UTF-8")?.to_owned());

@@ -43,6 +43,8 @@ pub enum Scenario {
     StatefulSet,
     /// A `DaemonSet` rolls out
     DaemonSet,
+    /// An agent is killed in the middle of a rollout and started anew
+    AgentRestarted,
 }
 
 /// The dials of a scenario.
@@ -86,6 +88,7 @@ impl Scenario {
             Self::ArgoRollout => "argo-rollout",
             Self::StatefulSet => "stateful-set",
             Self::DaemonSet => "daemon-set",
+            Self::AgentRestarted => "agent-restarted",
         }
     }
 
@@ -104,6 +107,7 @@ impl Scenario {
             Self::SecondRollout | Self::Rollback | Self::ScaleDownDuringRollout => {
                 Dials { seconds: 28, ..usual }
             }
+            Self::AgentRestarted => Dials { seconds: 32, ..usual },
             Self::NodeLoss => Dials { nodes: 3, without_agent: Some(2), ..usual },
             Self::BadBackend => {
                 Dials { seconds: 30, agent_arguments: &["--bad-backend-after", "8"], ..usual }

@@ -5,6 +5,7 @@
 //! - [`args`]: the command line, [`catalogue`]: the scenarios and their dials
 //! - `acts`: what each scenario does to the cluster
 //! - `stage`: the running cluster as the acts use it, `objects`: what they create
+//! - `gap`: an agent that is killed and started anew
 //! - `pods`, `routes`: the log of every pod, and of the backend of each connection
 //! - `truth`: from those logs to the cause that each failure must have; pure
 //! - `play`: one scenario from the first link to the verdict, `outcome`: its result
@@ -12,6 +13,7 @@
 mod acts;
 mod args;
 mod catalogue;
+mod gap;
 mod objects;
 mod outcome;
 mod play;

@@ -1,29 +1,9 @@
 //! The objects that scenarios create.
 
-use std::net::Ipv4Addr;
-
 use serde_json::{Value, json};
 
 use crate::run::cluster::NAMESPACE;
-use crate::run::workload::{POD_PORT, SERVICE_PORT};
 use crate::setup::Setup;
-
-/// A Service for the pods of an application.
-pub fn service(name: &str, application: &str, address: Ipv4Addr) -> Value {
-    json!({
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "type": "ClusterIP",
-            "clusterIP": address,
-            "clusterIPs": [address],
-            "ipFamilies": ["IPv4"],
-            "selector": {"app": application},
-            "ports": [{
-                "name": "http", "port": SERVICE_PORT, "targetPort": POD_PORT, "protocol": "TCP",
-            }],
-        },
-    })
-}
 
 /// A pod template of an application.
 pub fn template(setup: Setup, application: &str, version: &str) -> Value {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::catalogue::Scenario;
+use super::gap::{Excused, Gap};
 use super::truth::Ledger;
 use crate::agent::AgentReport;
 use crate::compare::{Comparison, Difference, Reported, add, compare};
@@ -26,6 +27,9 @@ pub struct ScenarioResult {
     expected: BTreeMap<String, u64>,
     /// The causes that the agents gave.
     reported: BTreeMap<String, u64>,
+    /// What fell into an agent's absence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    excused: Option<Excused>,
     /// What makes the result doubtful, in words.
     doubts: Vec<String>,
     #[serde(skip)]
@@ -41,8 +45,9 @@ impl ScenarioResult {
         agents: &[AgentReport],
         ledger: &Ledger,
         mut doubts: Vec<String>,
+        gap: Option<&Gap>,
     ) -> Self {
-        let reported: Vec<Reported> = agents
+        let mut reported: Vec<Reported> = agents
             .iter()
             .flat_map(|agent| {
                 let node = &agent.node;
@@ -53,7 +58,16 @@ impl ScenarioResult {
                     .map(|failure| Reported { node: node.clone(), failure: failure.clone() })
             })
             .collect();
-        let comparison = compare(&clients.truth, &reported, ledger);
+        if let Some(gap) = gap {
+            let node = &gap.node;
+            reported.extend(
+                gap.decided
+                    .iter()
+                    .map(|failure| Reported { node: node.clone(), failure: failure.clone() }),
+            );
+        }
+        let mut comparison = compare(&clients.truth, &reported, ledger);
+        let excused = gap.map(|gap| gap.excuse(&mut comparison, &mut doubts));
         if comparison.truth.is_empty() {
             doubts.push("no client failed: the scenario showed nothing".to_owned());
         }
@@ -77,6 +91,7 @@ impl ScenarioResult {
             comparison,
             expected,
             reported: causes,
+            excused,
             doubts,
             judged,
             log: json!({
@@ -137,6 +152,12 @@ impl ScenarioResult {
             "  misattributed {}, reported twice {}",
             comparison.misattributed, comparison.doubles
         ));
+        if let Some(Excused { gap_ms, undecided, unseen, seen_late }) = &self.excused {
+            lines.push(format!(
+                "  no agent for {gap_ms} ms: {undecided} failures not decided before, {unseen} in it; \
+                 {seen_late} of them seen late"
+            ));
+        }
         lines.extend(self.doubts.iter().map(|doubt| format!("  doubtful: {doubt}")));
         lines.extend(self.objections().into_iter().map(|(why, n)| format!("  {n} times: {why}")));
         let verdict = if self.agrees() { "the two sides agree" } else { "the two sides DISAGREE" };

@@ -1,7 +1,6 @@
 //! One scenario, from the first link to the verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -9,20 +8,21 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::acts;
 use super::catalogue::Scenario;
+use super::gap::{self, Gap};
 use super::outcome::ScenarioResult;
 use super::pods::PodLog;
 use super::routes::{RouteListener, Routes};
 use super::stage::{Served, Stage};
 use super::truth::{KnownRollout, Ledger, Start};
+use crate::agent::report::Rollout;
 use crate::agent::{Agent, AgentReport};
 use crate::app::server::LISTENING;
 use crate::cli::RunArgs;
 use crate::journal::{Entry, Event};
-use crate::net::AddressPlan;
 use crate::run::clients::Clients;
 use crate::run::cluster::Cluster;
 use crate::run::progress::Progress;
-use crate::run::workload::POD_PORT;
+use crate::run::workload::pod_backends;
 
 /// Plays a scenario.
 pub async fn play(scenario: Scenario, args: &RunArgs, out: &Path) -> Result<ScenarioResult> {
@@ -43,7 +43,7 @@ async fn on_stage(
     cluster: &Cluster,
     progress: &Progress,
 ) -> Result<ScenarioResult> {
-    let stage = Stage::new(cluster, args.setup, AddressPlan::new(args.lab_number));
+    let stage = Stage::new(cluster, args.setup, args.address_plan());
     let log = PodLog::default();
     let watch = log.start(stage.user("lab-log")?);
     progress.phase("deploying the first revision");
@@ -65,11 +65,11 @@ async fn on_stage(
     let served = stage.served();
     let mut clients = start_clients(cluster, args, out, &served).await?;
     cluster.journal.phase("load started");
-    under_load(scenario, &stage, &clients, progress).await?;
+    let gap = under_load(scenario, &stage, &clients, progress, &mut agents).await?;
     cluster.journal.phase("load ended");
 
     progress.phase("waiting for the agents' verdicts");
-    let (reports, doubts) = collect(agents, out).await?;
+    let (reports, mut doubts) = collect(agents, out).await?;
     clients.read_logs()?;
     let mut routes = Routes::default();
     for listener in listeners {
@@ -87,10 +87,15 @@ async fn on_stage(
         routes,
         deployed: stage.deployed(),
         dialled: dialled(&served),
-        rollouts: known_rollouts(&reports),
+        rollouts: known_rollouts(&reports, gap.as_ref()),
+        blind: gap.as_ref().map(|gap| (gap.node.clone(), gap.until)),
         agent_delay: SignedDuration::from_millis(i64::try_from(args.agent_watch_delay)?),
     };
-    Ok(ScenarioResult::new(scenario, &clients, &reports, &ledger, doubts))
+    let gap = gap.as_ref();
+    if let Some(gap) = gap {
+        doubts.extend(gap.untold(&reports, out)?);
+    }
+    Ok(ScenarioResult::new(scenario, &clients, &reports, &ledger, doubts, gap))
 }
 
 async fn deploy(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
@@ -98,9 +103,7 @@ async fn deploy(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
     let mut backends = BTreeSet::new();
     for workload in stage.deployed().into_values() {
         for pod in stage.ready(&workload.application, "1", workload.pods).await? {
-            let address = pod.status.and_then(|status| status.pod_ip);
-            let address = address.context("a ready pod has no address")?;
-            backends.insert(SocketAddr::new(address.parse()?, POD_PORT));
+            backends.extend(pod_backends(&pod)?);
         }
     }
     stage.cluster.reachable(&backends).await
@@ -132,7 +135,7 @@ async fn start_clients(
     served: &[Served],
 ) -> Result<Clients> {
     let targets: Vec<_> =
-        served.iter().map(|s| (suffix(s), s.address, s.application.as_str())).collect();
+        served.iter().map(|s| (suffix(s), s.addresses.clone(), s.application.as_str())).collect();
     Clients::start_towards(cluster, args, out, &targets).await
 }
 
@@ -151,19 +154,30 @@ async fn under_load(
     stage: &Stage<'_>,
     clients: &Clients,
     progress: &Progress,
-) -> Result<()> {
+    agents: &mut [Agent],
+) -> Result<Option<Gap>> {
+    let restart = async {
+        let nodes = &stage.cluster.nodes;
+        match (scenario, agents.first_mut(), nodes.first()) {
+            (Scenario::AgentRestarted, Some(agent), Some(node)) => {
+                gap::restart(stage, agent, &node.namespace).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    };
     let act = async {
-        acts::act(scenario, stage).await?;
+        let ((), gap) = tokio::try_join!(acts::act(scenario, stage), restart)?;
         stage.cluster.journal.phase("the act has ended");
         progress.phase("the act has ended");
-        anyhow::Ok(())
+        anyhow::Ok(gap)
     };
     let load = clients.finished(progress);
     tokio::pin!(act, load);
     tokio::select! {
         end = &mut act => {
-            end?;
-            load.await
+            let gap = end?;
+            load.await?;
+            Ok(gap)
         }
         end = &mut load => {
             end?;
@@ -189,12 +203,12 @@ async fn collect(agents: Vec<Agent>, out: &Path) -> Result<(Vec<AgentReport>, Ve
 fn starts(entries: &[Entry], out: &Path) -> Result<Vec<Start>> {
     let mut starts = Vec::new();
     for entry in entries {
-        let Event::PodStarted { node, pod, uid, address } = &entry.event else { continue };
+        let Event::PodStarted { node, pod, uid, addresses } = &entry.event else { continue };
         starts.push(Start {
             at: entry.at,
             uid: uid.clone(),
             node: node.clone(),
-            address: address.parse().with_context(|| format!("read the address of {pod}"))?,
+            addresses: addresses.clone(),
             listened: listened(&out.join("pods").join(format!("{}.log", pod.replace('/', "_"))))?,
         });
     }
@@ -222,11 +236,15 @@ fn exits(entries: &[Entry]) -> Vec<(Timestamp, String)> {
     exited.collect()
 }
 
-fn known_rollouts(reports: &[AgentReport]) -> BTreeMap<(String, String), KnownRollout> {
-    let of = |report: &AgentReport| {
-        let node = report.node.clone();
-        let rollouts = report.rollouts.rollouts.clone();
-        rollouts.into_iter().map(move |rollout| {
+fn known_rollouts(
+    reports: &[AgentReport],
+    gap: Option<&Gap>,
+) -> BTreeMap<(String, String), KnownRollout> {
+    let killed = gap.map(|gap| (&gap.node, &gap.rollouts));
+    let others = reports.iter().map(|report| (&report.node, &report.rollouts.rollouts));
+    let of = |(node, rollouts): (&String, &Vec<Rollout>)| {
+        let node = node.clone();
+        rollouts.clone().into_iter().map(move |rollout| {
             let known = KnownRollout {
                 hash: rollout.to.hash.unwrap_or_default(),
                 started: rollout.started,
@@ -234,5 +252,5 @@ fn known_rollouts(reports: &[AgentReport]) -> BTreeMap<(String, String), KnownRo
             ((node.clone(), rollout.id), known)
         })
     };
-    reports.iter().flat_map(of).collect()
+    killed.into_iter().chain(others).flat_map(of).collect()
 }

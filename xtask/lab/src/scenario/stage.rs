@@ -17,12 +17,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::objects;
 use crate::api;
 use crate::controllers::is_pod_ready;
 use crate::net::AddressPlan;
 use crate::run::cluster::{Cluster, NAMESPACE};
-use crate::run::workload::SERVICE_PORT;
+use crate::run::workload::{self, SERVICE_PORT};
 use crate::setup::Setup;
 
 /// What is waited for takes some seconds; this long means that it is stuck.
@@ -51,6 +50,16 @@ pub enum Action {
         /// Its name.
         node: String,
     },
+    /// The agent of a node was killed.
+    AgentKilled {
+        /// The node.
+        node: String,
+    },
+    /// Another agent of the node is ready.
+    AgentReady {
+        /// The node.
+        node: String,
+    },
     /// A ready pod refuses its clients from now on.
     MadeBad {
         /// Its name.
@@ -65,8 +74,8 @@ pub struct Served {
     pub service: String,
     /// The application behind it.
     pub application: String,
-    /// Its address and port.
-    pub address: SocketAddr,
+    /// Its addresses and port.
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// A workload.
@@ -136,8 +145,8 @@ impl<'a> Stage<'a> {
     /// Creates a Service for an application's pods.
     pub async fn serve(&self, service: &str, application: &str) -> Result<()> {
         let number = u8::try_from(lock(&self.served).len()).context("too many Services")?;
-        let address = self.plan.further_service(number);
-        let object = objects::service(service, application, address);
+        let addresses = self.plan.further_service(number);
+        let object = workload::service(service, application, &addresses);
         Api::<Service>::namespaced(self.cluster.client.clone(), NAMESPACE)
             .create(&PostParams::default(), &serde_json::from_value(object)?)
             .await
@@ -145,7 +154,7 @@ impl<'a> Stage<'a> {
         lock(&self.served).push(Served {
             service: service.to_owned(),
             application: application.to_owned(),
-            address: SocketAddr::new(address.into(), SERVICE_PORT),
+            addresses: addresses.iter().map(|a| SocketAddr::new(*a, SERVICE_PORT)).collect(),
         });
         Ok(())
     }

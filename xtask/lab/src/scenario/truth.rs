@@ -35,8 +35,8 @@ pub struct Start {
     pub uid: String,
     /// Its node.
     pub node: String,
-    /// Its address.
-    pub address: IpAddr,
+    /// Its addresses, one of each family.
+    pub addresses: Vec<IpAddr>,
     /// When it first listened, by its own word.
     pub listened: Option<Timestamp>,
 }
@@ -113,6 +113,8 @@ pub struct Ledger {
     pub dialled: BTreeMap<String, Served>,
     /// Each agent's rollouts: (node, id).
     pub rollouts: BTreeMap<(String, String), KnownRollout>,
+    /// A node whose agent knows nothing of what came before.
+    pub blind: Option<(String, Timestamp)>,
     /// How much later the agents see each event.
     pub agent_delay: SignedDuration,
 }
@@ -135,14 +137,14 @@ impl Ledger {
         let Some(served) = self.dialled.get(&truth.client) else {
             return Judged { backend: None, pod: None, expected: Vec::new() };
         };
-        let backend = self.routes.backend(
-            &truth.node,
-            truth.failure.local,
-            served.address,
-            (truth.failure.connect_start, truth.failure.end),
-        );
+        let local = truth.failure.local;
+        let dialled = served.addresses.iter().find(|a| a.is_ipv4() == local.is_ipv4());
+        let backend = dialled.and_then(|dialled| {
+            let times = (truth.failure.connect_start, truth.failure.end);
+            self.routes.backend(&truth.node, local, *dialled, times)
+        });
         // Between two sets of rules a SYN can pass as it is: an entry without a backend.
-        let Some(backend) = backend.filter(|backend| *backend != served.address) else {
+        let Some(backend) = backend.filter(|backend| !served.addresses.contains(backend)) else {
             // Nothing was chosen: the removal that emptied the Service is to blame.
             let emptied = self
                 .removals
@@ -151,7 +153,8 @@ impl Ledger {
             let expected = emptied.map(|removal| self.removed(removal)).unwrap_or_default();
             return Judged { backend: None, pod: None, expected };
         };
-        let began = self.starts.iter().rfind(|s| s.address == backend.ip() && s.at <= end);
+        let began =
+            self.starts.iter().rfind(|s| s.addresses.contains(&backend.ip()) && s.at <= end);
         let Some((began, pod)) = began.and_then(|s| Some((s, self.pods.get(&s.uid)?))) else {
             return Judged { backend: Some(backend), pod: None, expected: Vec::new() };
         };
@@ -294,6 +297,18 @@ fn bad_backend(since: Timestamp, end: Timestamp) -> Vec<Expected> {
     expected
 }
 
+impl Ledger {
+    /// Whether the pod was removed when the agent that reported was not there: it cannot know.
+    fn is_before_agent(&self, judged: &Judged, reported: &Reported) -> bool {
+        let Some((node, until)) = &self.blind else { return false };
+        let mut removals = self.removals.iter().filter(|removal| removal.at < *until);
+        let was_removed = |uid: &str| {
+            self.pods.get(uid).is_some_and(|pod| judged.pod.as_ref() == Some(&pod.name))
+        };
+        *node == reported.node && removals.any(|removal| was_removed(&removal.uid))
+    }
+}
+
 impl Judge for Ledger {
     fn objections(&self, truth: &Truth, reported: &Reported) -> Vec<String> {
         let judged = self.judge(truth);
@@ -310,10 +325,17 @@ impl Judge for Ledger {
                 why.push(format!("workload is {workload:?}, should be {deployed:?}"));
             }
         }
+        let is_before_agent =
+            failure.cause.as_deref() == Some("unknown") && self.is_before_agent(&judged, reported);
+        let names_none = is_before_agent && failure.pod.as_deref() == Some("");
         if let (Some(pod), Some(named)) = (&judged.pod, failure.pod.as_deref())
             && pod != named
+            && !names_none
         {
             why.push(format!("pod is {named}, should be {pod}"));
+        }
+        if is_before_agent {
+            return why;
         }
         let possible: Vec<Vec<String>> =
             judged.expected.iter().map(|expected| self.against(expected, reported)).collect();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
@@ -132,22 +133,68 @@ async fn a_service_without_pods_has_one_empty_slice() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_dual_stack_service_has_a_slice_of_each_family_under_a_name_of_its_own()
+-> anyhow::Result<()> {
+    let cluster = Cluster::start().await?;
+    let mut object = super::service();
+    object["spec"]["ipFamilies"] = json!(["IPv4", "IPv6"]);
+    object["spec"]["ipFamilyPolicy"] = "RequireDualStack".into();
+    let service = cluster.create::<Service>(object).await?;
+    let addresses = service.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
+    let v6: Vec<bool> = addresses.iter().map(|address| address.contains(':')).collect();
+    assert_eq!(v6, [false, true], "{addresses:?}");
+    let pod = json!({
+        "metadata": { "name": "a", "labels": { "app": "api" } },
+        "spec": { "nodeName": "n1", "containers": [{ "name": "app", "ports": [{ "name": "web", "containerPort": 8080 }] }] },
+    });
+    cluster.create::<Pod>(pod).await?;
+    let ips = ["10.244.1.9", "fd00:10:244:1::9"];
+    let status = json!({ "status": {
+        "phase": "Running", "podIP": ips[0], "podIPs": [{ "ip": ips[0] }, { "ip": ips[1] }],
+    } });
+    let merge = Patch::Merge(status);
+    cluster.api::<Pod>().patch_status("a", &PatchParams::default(), &merge).await?;
+
+    let mut events =
+        cluster.api::<EndpointSlice>().watch(&WatchParams::default(), "0").await?.boxed();
+    let found = async {
+        let mut slices = BTreeMap::new();
+        while let Some(event) = events.try_next().await? {
+            if let WatchEvent::Added(slice) | WatchEvent::Modified(slice) = event {
+                let addresses =
+                    slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.clone());
+                slices.insert(slice.name_any(), (slice.address_type.clone(), addresses.collect()));
+            }
+            let filled = |(_, addresses): &(String, Vec<String>)| !addresses.is_empty();
+            if slices.values().filter(|slice| filled(slice)).count() == 2 {
+                return Ok(slices);
+            }
+        }
+        anyhow::bail!("the watch ended")
+    };
+    let slices = tokio::time::timeout(super::PATIENCE, found).await??;
+    let mut told: Vec<_> = slices.into_values().collect();
+    told.sort();
+    let expected =
+        ["IPv4", "IPv6"].map(str::to_owned).into_iter().zip(ips.map(|ip| vec![ip.to_owned()]));
+    assert_eq!(told, expected.collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test]
 async fn publish_not_ready_addresses_makes_every_endpoint_ready() -> anyhow::Result<()> {
     let cluster = Cluster::start().await?;
     let mut object = super::service();
     object["spec"]["publishNotReadyAddresses"] = true.into();
     object["spec"]["clusterIP"] = "None".into();
-    cluster.create::<k8s_openapi::api::core::v1::Service>(object).await?;
+    cluster.create::<Service>(object).await?;
     let pod = json!({
         "metadata": { "name": "a", "labels": { "app": "api" } },
         "spec": { "nodeName": "n1", "containers": [{ "name": "app", "ports": [{ "name": "web", "containerPort": 1 }] }] },
     });
-    cluster.create::<k8s_openapi::api::core::v1::Pod>(pod).await?;
+    cluster.create::<Pod>(pod).await?;
     let status = json!({ "status": { "phase": "Running", "podIP": "10.244.0.9", "podIPs": [{ "ip": "10.244.0.9" }] } });
-    cluster
-        .api::<k8s_openapi::api::core::v1::Pod>()
-        .patch_status("a", &PatchParams::default(), &Patch::Merge(status))
-        .await?;
+    cluster.api::<Pod>().patch_status("a", &PatchParams::default(), &Patch::Merge(status)).await?;
     let slices = cluster.api::<EndpointSlice>();
     let mut events = slices.watch(&WatchParams::default(), "0").await?.boxed();
     let found = async {

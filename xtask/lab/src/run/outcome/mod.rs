@@ -28,6 +28,7 @@ pub struct RunResult {
     setup: &'static str,
     mode: &'static str,
     proxy: &'static str,
+    ip_family: &'static str,
     requests: u64,
     failed: u64,
     #[serde(flatten)]
@@ -141,6 +142,7 @@ impl RunResult {
             setup: findings.args.setup.name(),
             mode: findings.args.mode.name(),
             proxy: findings.args.proxy.name(),
+            ip_family: findings.args.ip_family.name(),
             requests: summaries.clone().map(|s| s.requests).sum(),
             failed: summaries.map(|s| s.failed).sum(),
             on_time_ms,

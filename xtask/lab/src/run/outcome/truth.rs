@@ -25,23 +25,21 @@ pub fn expectation(
     let prefix = format!("{}/{}-", rollout.namespace, rollout.name);
     let mut pods: BTreeMap<IpAddr, PodTruth> = BTreeMap::new();
     for entry in entries {
-        let Event::PodStarted { pod, uid, address, .. } = &entry.event else {
+        let Event::PodStarted { pod, uid, addresses, .. } = &entry.event else {
             continue;
         };
         // `<namespace>/<deployment>-<hash>-<suffix>`
         let hash = pod.strip_prefix(&prefix).and_then(|rest| rest.split_once('-'));
-        let (Some((hash, _)), Ok(address)) = (hash, address.parse()) else {
+        let Some((hash, _)) = hash else {
             continue;
         };
         let name = pod.split_once('/').map_or(pod.as_str(), |(_, name)| name);
-        pods.insert(
-            address,
-            PodTruth {
-                name: name.to_owned(),
-                hash: hash.to_owned(),
-                removed_by: removals.iter().find(|r| r.uid == *uid).map(|r| r.user.clone()),
-            },
-        );
+        let truth = PodTruth {
+            name: name.to_owned(),
+            hash: hash.to_owned(),
+            removed_by: removals.iter().find(|r| r.uid == *uid).map(|r| r.user.clone()),
+        };
+        pods.extend(addresses.iter().map(|address| (*address, truth.clone())));
     }
     let rollouts =
         agents.iter().flat_map(|agent| {

@@ -13,8 +13,14 @@ impl RunResult {
     pub fn text(&self, out: &Path) -> String {
         let comparison = &self.comparison;
         let mut text = format!(
-            "setup {}, mode {}, proxy {}: {} requests, {} failed ({} began over 5 s after the rollout)\n",
-            self.setup, self.mode, self.proxy, self.requests, self.failed, self.after_rollout
+            "setup {}, mode {}, proxy {}, {}: {} requests, {} failed ({} began over 5 s after the rollout)\n",
+            self.setup,
+            self.mode,
+            self.proxy,
+            self.ip_family,
+            self.requests,
+            self.failed,
+            self.after_rollout
         );
         for (what, counts) in [
             ("clients saw", &comparison.truth),

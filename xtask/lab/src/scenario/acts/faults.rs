@@ -1,5 +1,6 @@
 //! Pods that fail without being removed: a node lost, a container that dies, a bad replica.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -95,17 +96,26 @@ pub async fn make_bad(stage: &Stage<'_>) -> Result<()> {
         .iter()
         .find(|pod| pod.spec.as_ref().and_then(|s| s.node_name.as_ref()) == Some(&first.name))
         .context("a pod on the first node")?;
-    let address =
-        pod.status.as_ref().and_then(|s| s.pod_ip.as_deref()).context("the pod's address")?;
-    let number = address.rsplit('.').next().unwrap_or_default();
+    let address: IpAddr = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.pod_ip.as_deref())
+        .context("the pod's address")?
+        .parse()
+        .context("read the pod's address")?;
+    let number = (2..=254).find(|number| first.pod_addresses(*number).contains(&address));
+    let number = number.context("the pod's number")?;
     stage.note(Action::MadeBad { pod: pod.name_any() });
-    let mut iptables = Command::new("ip");
-    iptables
-        .args(["netns", "exec", &format!("{}-pod{number}", first.name)])
-        .args(["iptables", "-A", "INPUT", "-p", "tcp", "--syn", "--dport", "8080"])
-        .args(["!", "-s", &first.address.to_string()])
-        .args(["-j", "REJECT", "--reject-with", "tcp-reset"]);
-    let made = iptables.status().await.context("run iptables in the pod")?;
-    ensure!(made.success(), "iptables failed in the pod ({made})");
+    for kubelet in &first.addresses {
+        let tool = if kubelet.is_ipv4() { "iptables" } else { "ip6tables" };
+        let mut refuse = Command::new("ip");
+        refuse
+            .args(["netns", "exec", &format!("{}-pod{number}", first.name), tool])
+            .args(["-A", "INPUT", "-p", "tcp", "--syn", "--dport", "8080"])
+            .args(["!", "-s", &kubelet.to_string()])
+            .args(["-j", "REJECT", "--reject-with", "tcp-reset"]);
+        let made = refuse.status().await.with_context(|| format!("run {tool} in the pod"))?;
+        ensure!(made.success(), "{tool} failed in the pod ({made})");
+    }
     Ok(())
 }

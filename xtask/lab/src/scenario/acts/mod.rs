@@ -20,6 +20,8 @@ use crate::run::cluster::NAMESPACE;
 pub const API: &str = "api";
 /// The second application of `two-deployments`.
 const WEB: &str = "web";
+/// Enough pods that the rollout goes on after the agent is back.
+const RESTARTED_PODS: i32 = 5;
 /// The load runs undisturbed for so long.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -38,6 +40,11 @@ pub async fn deploy(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
         }
         Scenario::ScaleDown | Scenario::ScaleDownDuringRollout => {
             deployment(stage, API, 4, None).await
+        }
+        Scenario::AgentRestarted => {
+            let one_by_one = json!({"maxSurge": 1, "maxUnavailable": 0});
+            let strategy = json!({"type": "RollingUpdate", "rollingUpdate": one_by_one});
+            deployment(stage, API, RESTARTED_PODS, Some(strategy)).await
         }
         Scenario::Recreate => deployment(stage, API, 3, Some(json!({"type": "Recreate"}))).await,
         Scenario::ArgoRollout => argo::deploy(stage).await,
@@ -88,5 +95,6 @@ pub async fn act(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
         Scenario::Restart => faults::restart(stage).await,
         Scenario::BadBackend => faults::make_bad(stage).await,
         Scenario::ArgoRollout => argo::roll_out(stage).await,
+        Scenario::AgentRestarted => rollouts::one(stage, usize::try_from(RESTARTED_PODS)?).await,
     }
 }

@@ -40,7 +40,7 @@ fn rolled(version: &str, seconds: i64) -> (Timestamp, Action) {
 fn ledger(actions: Vec<(Timestamp, Action)>, removals: Vec<Removal>) -> Ledger {
     let address = "10.0.0.1".parse().expect("an address");
     let (uid, node) = ("old".to_owned(), "n2".to_owned());
-    let start = Start { at: at(0), uid, node, address, listened: Some(at(2)) };
+    let start = Start { at: at(0), uid, node, addresses: vec![address], listened: Some(at(2)) };
     let mut ledger = Ledger { removals, actions, ..Ledger::default() };
     ledger.pods.insert("old".to_owned(), pod("old", "1"));
     ledger.starts.push(start);
@@ -119,7 +119,7 @@ fn a_failure_without_a_backend_is_due_to_the_removal_that_emptied_the_service() 
     let served = Served {
         service: "api".to_owned(),
         application: "api".to_owned(),
-        address: address("10.96.0.80:80"),
+        addresses: vec![address("10.96.0.80:80")],
     };
     ledger.dialled.insert("client".to_owned(), served);
     let truth = Truth {

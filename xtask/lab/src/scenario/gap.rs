@@ -1,0 +1,174 @@
+//! `agent-restarted`: an agent is killed in the middle of a rollout and another takes its place. It
+//! cannot know what fell into the gap; everything else must be exact.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::acts::API;
+use super::stage::{Action, Stage};
+use crate::agent::{Agent, AgentReport, report};
+use crate::compare::{Comparison, Difference, Reported, Truth, subtract};
+use crate::net::Namespace;
+
+/// The agent is killed when so many pods of the new version are ready.
+const REPLACED: usize = 2;
+
+/// The time in which a node had no agent, and what the killed one had said.
+#[derive(Debug, Clone)]
+pub struct Gap {
+    /// The node.
+    pub node: String,
+    /// The agent was asked for the last time.
+    asked: Timestamp,
+    /// It was killed just after this.
+    killed: Timestamp,
+    /// The next one had said by then that it was ready.
+    pub until: Timestamp,
+    /// What the killed one had decided.
+    pub decided: Vec<report::Failure>,
+    /// The rollouts that it knew.
+    pub rollouts: Vec<report::Rollout>,
+    /// What it had not decided.
+    undecided: u64,
+}
+
+/// What the gap excuses.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Excused {
+    /// How long the gap was, in milliseconds.
+    pub gap_ms: i64,
+    /// Failures begun before the gap that the killed agent had not decided yet.
+    pub undecided: u64,
+    /// Failures begun in the gap.
+    pub unseen: u64,
+    /// Of all these, reported by the next agent, which saw only their later SYNs.
+    pub seen_late: u64,
+}
+
+/// Waits until the rollout is in its middle, kills the agent and starts it anew.
+pub async fn restart(stage: &Stage<'_>, agent: &mut Agent, of: &Namespace) -> Result<Gap> {
+    stage.ready(API, "2", REPLACED).await?;
+    let asked = Timestamp::now();
+    let status = agent.status().await?;
+    let decided = agent.failures().await?.failures;
+    let rollouts = agent.rollouts().await?.rollouts;
+    let node = agent.node().to_owned();
+    stage.note(Action::AgentKilled { node: node.clone() });
+    let killed = Timestamp::now();
+    agent.kill_and_start_anew(of).await?;
+    agent.ready().await?;
+    let until = Timestamp::now();
+    stage.note(Action::AgentReady { node: node.clone() });
+    let undecided = status.undecided_failures + status.pending_attempts;
+    Ok(Gap { node, asked, killed, until, decided, rollouts, undecided })
+}
+
+impl Gap {
+    /// Takes out of the comparison what the gap excuses, and says what it does not.
+    pub fn excuse(&self, comparison: &mut Comparison, doubts: &mut Vec<String>) -> Excused {
+        let mut excused = Excused {
+            gap_ms: self.until.duration_since(self.killed).as_millis().try_into().unwrap_or(0),
+            ..Excused::default()
+        };
+        let mut begun = Vec::new();
+        comparison.differences.retain(|difference| match difference {
+            Difference::Missed { truth, .. } if self.excuses(truth) => {
+                begun.push(truth.as_ref().clone());
+                false
+            }
+            _ => true,
+        });
+        comparison.differences.retain(|difference| match difference {
+            Difference::Extra { reported, .. }
+                if begun.iter().any(|t| is_later_syn(t, reported)) =>
+            {
+                subtract(&mut comparison.extra, &reported.failure.class);
+                excused.seen_late += 1;
+                false
+            }
+            _ => true,
+        });
+        let (asked, killed) = (nanos(self.asked), nanos(self.killed));
+        let mut unexplained = 0_u64;
+        for truth in &begun {
+            subtract(&mut comparison.missed, truth.failure.class.name());
+            if truth.failure.connect_start >= killed {
+                excused.unseen += 1;
+            } else {
+                excused.undecided += 1;
+                unexplained += u64::from(truth.failure.end < asked);
+            }
+        }
+        if unexplained > self.undecided {
+            doubts.push(format!(
+                "{unexplained} failures that ended before the kill are missing, the killed agent \
+                 had {} undecided",
+                self.undecided
+            ));
+        }
+        excused
+    }
+
+    /// Begun before the next agent was ready.
+    fn excuses(&self, truth: &Truth) -> bool {
+        truth.node == self.node && truth.failure.connect_start < nanos(self.until)
+    }
+
+    /// What the agents should have said of the gap, and did not.
+    pub fn untold(&self, agents: &[AgentReport], out: &Path) -> Result<Vec<String>> {
+        let mut untold = Vec::new();
+        for agent in agents {
+            let was_killed = agent.node == self.node;
+            let since = agent.status.coverage.since;
+            let in_time = since.is_some_and(|since| since >= self.killed && since <= self.until);
+            if was_killed != in_time {
+                untold.push(format!("{}: covers since {since:?}", agent.node));
+            }
+            for rollout in &agent.rollouts.rollouts {
+                let told = (rollout.covered.partial, rollout.lower_bound);
+                // A busy machine makes the kernel skip program runs: that is told as well.
+                let is_partial = was_killed || told.0 && !agent.status.coverage.gaps.is_empty();
+                if told != (is_partial, is_partial) {
+                    untold.push(format!(
+                        "{}: rollout {} is partly covered, a lower bound: {told:?}",
+                        agent.node, rollout.id
+                    ));
+                }
+            }
+            let path = out.join(format!("agent-{}.metrics.txt", agent.node));
+            let metrics = std::fs::read_to_string(&path)
+                .with_context(|| format!("read {}", path.display()))?;
+            let value = metrics
+                .lines()
+                .find_map(|line| line.strip_prefix("rollrace_coverage_since_timestamp_seconds "));
+            let value: f64 = value.and_then(|value| value.parse().ok()).unwrap_or(0.0);
+            let told = since.map_or(0.0, |since| since.as_duration().as_secs_f64());
+            if (value - told).abs() > 1.0 {
+                untold.push(format!("{}: the metric says it covers since {value}", agent.node));
+            }
+        }
+        let later = agents.iter().filter(|agent| agent.node == self.node);
+        let blamed = later.flat_map(|agent| &agent.failures.failures).any(|failure| {
+            failure.first_syn >= self.until && failure.cause.as_deref() == Some("rollout")
+        });
+        if !blamed {
+            untold.push("nothing after the gap was blamed on the rollout".to_owned());
+        }
+        Ok(untold)
+    }
+}
+
+/// Whether a report is about a later SYN of a connection.
+fn is_later_syn(truth: &Truth, reported: &Reported) -> bool {
+    let syn = nanos(reported.failure.first_syn);
+    truth.node == reported.node
+        && truth.failure.local == reported.failure.client.socket()
+        && (truth.failure.connect_start..=truth.failure.end).contains(&syn)
+}
+
+fn nanos(at: Timestamp) -> i64 {
+    i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
+}
