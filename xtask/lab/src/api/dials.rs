@@ -11,6 +11,7 @@ pub struct Dials {
     request_delays: BTreeMap<String, Duration>,
     denied: Vec<Denial>,
     closings: BTreeMap<String, u64>,
+    forgotten: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,15 @@ impl Dials {
             .filter(|(prefix, _)| user.starts_with(prefix.as_str()))
             .map(|(_, count)| count)
             .sum()
+    }
+
+    /// The revision before which the history is gone for the user.
+    pub fn forgotten(&self, user: &str) -> u64 {
+        longest(&self.forgotten, user).copied().unwrap_or_default()
+    }
+
+    pub(super) fn forget(&mut self, user_prefix: &str, before: u64) {
+        self.forgotten.insert(user_prefix.to_owned(), before);
     }
 
     pub(super) fn set_watch_delay(&mut self, user_prefix: &str, delay: Duration) {

@@ -56,9 +56,11 @@ impl Handle {
         self.server.dials.send_modify(|dials| dials.allow_all(user_prefix));
     }
 
-    /// Forgets the history: a watch that resumes from before now gets 410 Gone.
-    pub fn compact(&self) {
-        self.server.lock().compact();
+    /// Forgets the history as far as these users are concerned: a watch of theirs that resumes from
+    /// before now gets 410 Gone.
+    pub fn forget(&self, user_prefix: &str) {
+        let now = self.server.lock().revision();
+        self.server.dials.send_modify(|dials| dials.forget(user_prefix, now));
     }
 
     /// A copy of the state, for `Options::state` of a successor.
@@ -82,6 +84,11 @@ impl Handle {
 /// Refusals, and the counters of what the agents cost.
 #[cfg_attr(not(test), expect(dead_code, reason = "for the RBAC and cost checks of the whole lab"))]
 impl Handle {
+    /// Forgets the history: a watch that resumes from before now gets 410 Gone.
+    pub fn compact(&self) {
+        self.server.lock().compact();
+    }
+
     /// Requests and bytes so far, by user, verb and resource.
     pub fn usage(&self) -> BTreeMap<UsageKey, Usage> {
         self.server.usage.all()

@@ -69,11 +69,17 @@ impl Watch {
         }
         let latest = server.latest.subscribe();
         let dials = server.dials.subscribe();
-        let closings = dials.borrow().closings(&usage.user);
+        let (closings, forgotten) = {
+            let dials = dials.borrow();
+            (dials.closings(&usage.user), dials.forgotten(&usage.user))
+        };
         let (fetched, initial) = server.read(|state| {
             let current = state.revision();
             match asked {
                 Some(asked) if asked > current => Err(Failure::too_large_revision(asked, current)),
+                Some(asked) if asked > 0 && !streamed && asked < forgotten => {
+                    Err(Failure::expired(asked, forgotten))
+                }
                 Some(asked) if asked > 0 && !streamed => Ok((asked, VecDeque::new())),
                 // No revision, revision 0, or a streamed list: begin with the present state.
                 _ => {

@@ -155,7 +155,7 @@ impl Plan {
                     }
                     sleep(*pause).await;
                     if turn % 2 == 1 {
-                        cluster.api.compact();
+                        cluster.api.forget(AGENTS);
                     }
                     cluster.api.close_watches(AGENTS);
                 }
