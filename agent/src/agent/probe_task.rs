@@ -163,6 +163,8 @@ pub async fn run(
                     match Probe::start(options) {
                         Ok(again) => {
                             probe = again;
+                            // The kernel side counts from 0 again.
+                            told = report.queue_full;
                             let all: Vec<Watch> = applied.iter().copied().collect();
                             probe.maps.watch(&all);
                             info!("conntrack has come: probes attached anew");
