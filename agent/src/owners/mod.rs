@@ -20,7 +20,7 @@ use pods::Pods;
 pub use pods::{MAX_PODS, Pod};
 use remembered::Remembered;
 pub use scale::Remover;
-use scale::Wanted;
+use scale::{Counts, Wanted};
 
 use crate::model::{
     Clock, Mono, ObjectRef, PodFacts, ReplicaSetFacts, Revision, WorkloadFacts, WorkloadKey,
@@ -152,7 +152,7 @@ impl Owners {
     pub fn replica_set(&mut self, facts: Arc<ReplicaSetFacts>) {
         let known = self.replica_sets.get(&facts.uid);
         let mut wanted = known.map(|known| known.wanted.clone()).unwrap_or_default();
-        wanted.observe(version(&facts.resource_version), facts.wanted);
+        wanted.observe(version(&facts.resource_version), facts.wanted, facts.replicas);
         let older =
             known.filter(|known| is_older(&facts.resource_version, &known.facts.resource_version));
         let facts = older.map_or(facts, |known| known.facts.clone());
@@ -183,7 +183,7 @@ impl Owners {
     pub fn workload(&mut self, facts: Arc<WorkloadFacts>, at: Mono) {
         let known = self.workloads.get(&facts.object.uid);
         let mut wanted = known.map(|known| known.wanted.clone()).unwrap_or_default();
-        wanted.observe(version(&facts.resource_version), facts.wanted);
+        wanted.observe(version(&facts.resource_version), facts.wanted, facts.status.replicas);
         let mut workload = Workload {
             fell: known.and_then(|known| known.fell),
             gone: known.and_then(|known| known.gone),
@@ -298,7 +298,7 @@ impl Owners {
             siblings().filter(|other| other.was_there(deleted).is_none() && !long_gone(other));
         let were = 1 + count(before.filter(begun));
         let at_most = were + count(perhaps.filter(begun));
-        let fits = |wanted: i32| match (were > wanted, at_most > wanted) {
+        let fits = |counts: Counts| match (were > counts.wanted, at_most > counts.wanted) {
             (true, _) => Fits::Owner,
             (false, false) => Fits::Other,
             (false, true) => Fits::Either,
@@ -311,7 +311,11 @@ impl Owners {
             // It changed around the deletion, or may have: either fits.
             _ => return Remover::Unclear,
         }
-        // Fewer than there were, or fewer than are known?
+        // Fewer than there were, or fewer than are known? By what it had then, and by what it has.
+        let had = seen_before.into_iter().chain(seen_after).map(|counts| counts.had).max();
+        if had.is_none_or(|had| were < had) {
+            return Remover::Unclear;
+        }
         let living = siblings().filter(|other| !other.is_leaving() && !other.facts.finished);
         if count(living) >= replicas { Remover::Other } else { Remover::Unclear }
     }

@@ -1,20 +1,28 @@
-//! How many pods an owner wanted, by version: tells whether it removed a pod itself.
+//! How many pods an owner wanted and had, by version: tells whether it removed a pod itself.
 
 use std::collections::BTreeMap;
 
 /// The most changes kept for an owner.
-const MAX_CHANGES: usize = 64;
+const MAX_CHANGES: usize = 128;
 
-/// Wanted counts by the version at which they were seen first.
+/// The counts of one version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) wanted: i32,
+    /// As the status said, which lags behind.
+    pub(super) had: i32,
+}
+
+/// Counts by the version at which they were seen first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    by_version: BTreeMap<u64, i32>,
+    by_version: BTreeMap<u64, Counts>,
 }
 
 impl Wanted {
-    pub(super) fn observe(&mut self, version: Option<u64>, wanted: i32) {
+    pub(super) fn observe(&mut self, version: Option<u64>, wanted: i32, had: i32) {
         let Some(version) = version else { return };
-        self.by_version.insert(version, wanted);
+        self.by_version.insert(version, Counts { wanted, had });
         if self.by_version.len() > MAX_CHANGES {
             self.thin();
         }
@@ -23,7 +31,7 @@ impl Wanted {
     /// Keeps of a run of equal counts the first; else drops the oldest.
     fn thin(&mut self) {
         let mut last = None;
-        self.by_version.retain(|_, wanted| last.replace(*wanted) != Some(*wanted));
+        self.by_version.retain(|_, counts| last.replace(*counts) != Some(*counts));
         while self.by_version.len() > MAX_CHANGES {
             self.by_version.pop_first();
         }
@@ -31,10 +39,10 @@ impl Wanted {
 
     /// The counts seen last before a version and first after it. Where they differ, either may have
     /// been in force: a list shows the present only, and hides when a count fell.
-    pub(super) fn around(&self, version: u64) -> (Option<i32>, Option<i32>) {
+    pub(super) fn around(&self, version: u64) -> (Option<Counts>, Option<Counts>) {
         let before = self.by_version.range(..=version).next_back();
         let after = self.by_version.range(version..).next();
-        (before.map(|(_, wanted)| *wanted), after.map(|(_, wanted)| *wanted))
+        (before.map(|(_, counts)| *counts), after.map(|(_, counts)| *counts))
     }
 }
 

@@ -236,3 +236,14 @@ fn a_sibling_that_vanished_long_before_was_not_there() {
     owners.replica_set(set(21, 3, 1));
     assert_eq!(owners.remover("a", nobody), Remover::Other);
 }
+
+#[test]
+fn while_not_all_pods_were_known_nobody_is_accused_though_none_is_left_by_now() {
+    let mut owners = Owners::default();
+    owners.replica_set(set(10, 2, 2));
+    // Its sibling on another node was never heard of.
+    tell(&mut owners, deleted("a", 20, 0));
+    owners.replica_set(set(25, 1, 1));
+    owners.replica_set(set(30, 0, 0));
+    assert_eq!(owners.remover("a", nobody), Remover::Unclear);
+}

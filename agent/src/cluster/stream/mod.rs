@@ -59,15 +59,30 @@ pub(super) trait Sink<F>: Send {
 
 /// Whether this server streams lists: learned once, shared by all watches.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ListStyle(Arc<AtomicBool>);
+pub(super) struct ListStyle(Arc<Learned>);
+
+#[derive(Debug, Default)]
+struct Learned {
+    paged: AtomicBool,
+    streamed: AtomicBool,
+}
 
 impl ListStyle {
     fn paged(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.paged.load(Relaxed)
     }
 
     fn stop_streaming(&self) {
-        self.0.store(true, Relaxed);
+        self.0.paged.store(true, Relaxed);
+    }
+
+    /// A streamed list was completed: one that is not is a server in trouble.
+    fn has_streamed(&self) -> bool {
+        self.0.streamed.load(Relaxed)
+    }
+
+    fn streamed(&self) {
+        self.0.streamed.store(true, Relaxed);
     }
 }
 

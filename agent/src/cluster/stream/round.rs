@@ -218,6 +218,12 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
         self.sink.take(Event::ListBegins(self.told_until.clone())).await?;
         loop {
             let Ok(next) = timeout(LIST_SILENCE, stream.next()).await else {
+                if self.source.style.has_streamed() {
+                    let error = format!("the list of {} stopped", self.source.resource);
+                    return Err(
+                        End { reason: Restart::Silent, error: Some(error), opened: false }.into()
+                    );
+                }
                 return Err(self.no_streaming("the list was never completed").into());
             };
             match self.event(next)? {
@@ -235,6 +241,7 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
                 Some(WatchEvent::Error(_)) | None => {}
             }
         }
+        self.source.style.streamed();
         self.list_is_complete().await?;
         self.enter(WatchState::Synced, None).await?;
         self.follow(stream, silence(&params)).await

@@ -46,6 +46,16 @@ impl Handle {
         self.server.dials.send_modify(|dials| dials.close_watches(user_prefix));
     }
 
+    /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
+    pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
+        self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
+    }
+
+    /// Takes back every refusal for exactly this prefix.
+    pub fn allow_all(&self, user_prefix: &str) {
+        self.server.dials.send_modify(|dials| dials.allow_all(user_prefix));
+    }
+
     /// Forgets the history: a watch that resumes from before now gets 410 Gone.
     pub fn compact(&self) {
         self.server.lock().compact();
@@ -72,16 +82,6 @@ impl Handle {
 /// Refusals, and the counters of what the agents cost.
 #[cfg_attr(not(test), expect(dead_code, reason = "for the RBAC and cost checks of the whole lab"))]
 impl Handle {
-    /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
-    pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
-        self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
-    }
-
-    /// Takes back every refusal for exactly this prefix.
-    pub fn allow_all(&self, user_prefix: &str) {
-        self.server.dials.send_modify(|dials| dials.allow_all(user_prefix));
-    }
-
     /// Requests and bytes so far, by user, verb and resource.
     pub fn usage(&self) -> BTreeMap<UsageKey, Usage> {
         self.server.usage.all()

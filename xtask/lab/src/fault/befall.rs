@@ -27,6 +27,8 @@ const SLOW: Duration = Duration::from_secs(2);
 /// again at once.
 const CLOSINGS: [Duration; 3] =
     [Duration::from_millis(1_300), Duration::from_millis(600), Duration::from_millis(1_700)];
+/// What agents may not get while rights are missing; a rollout with failures needs both.
+pub const DENIED: [&str; 2] = ["nodes", "pods"];
 /// An agent is ready again within this time of the fault's end: its watches back off up to 30 s,
 /// and a connection that is being tried meanwhile may take its 10 s.
 pub const READY_AGAIN: Duration = Duration::from_secs(60);
@@ -141,6 +143,11 @@ impl Plan {
                 let restored = api::start(listener, options);
                 cluster.agents_entrance.lead_to(&restored).await?;
             }
+            Fault::ApiDenied => {
+                for resource in DENIED {
+                    cluster.api.deny(AGENTS, "get", resource);
+                }
+            }
             Fault::WatchChaos => {
                 for (turn, pause) in CLOSINGS.iter().cycle().enumerate() {
                     if Instant::now() + *pause > until {
@@ -164,6 +171,7 @@ impl Plan {
                 cluster.agents_entrance.lead_to(&cluster.api).await?;
             }
             Fault::ApiSilent => cluster.agents_entrance.set_silent(false).await?,
+            Fault::ApiDenied => cluster.api.allow_all(AGENTS),
             Fault::WatchChaos => {}
         }
         Ok(())

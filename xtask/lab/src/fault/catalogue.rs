@@ -15,6 +15,8 @@ pub enum Fault {
     ApiSilent,
     /// The server comes back with its state of before the rollout, and catches up later
     ApiOlder,
+    /// Two rights are taken away: to get pods, and nodes
+    ApiDenied,
     /// Watches are closed again and again, and the history they would resume from is forgotten
     WatchChaos,
 }
@@ -39,6 +41,7 @@ impl Fault {
             Self::ApiGone => "api-gone",
             Self::ApiSilent => "api-silent",
             Self::ApiOlder => "api-older",
+            Self::ApiDenied => "api-denied",
             Self::WatchChaos => "watch-chaos",
         }
     }
@@ -46,7 +49,9 @@ impl Fault {
     /// The dials.
     pub fn dials(self) -> Dials {
         match self {
-            Self::ApiSlow | Self::WatchChaos => Dials { lasts: 15, after: 0, load: 22 },
+            Self::ApiSlow | Self::ApiDenied | Self::WatchChaos => {
+                Dials { lasts: 15, after: 0, load: 22 }
+            }
             Self::ApiGone | Self::ApiSilent => Dials { lasts: 60, after: 3, load: 25 },
             Self::ApiOlder => Dials { lasts: 8, after: 4, load: 25 },
         }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::befall::{Observed, READY_AGAIN, Said};
+use super::befall::{DENIED, Observed, READY_AGAIN, Said};
 use crate::agent::{AgentReport, Readiness};
 
 /// A server whose connections are cut is missed at once, but for a look and a busy machine.
@@ -39,9 +39,12 @@ fn of_agent(observed: &Observed, said: &Said) -> Vec<String> {
     let mut found = Vec::new();
     let lasted = observed.ended.duration_since(observed.began).as_millis_f64();
     match observed.fault {
-        "api-slow" => {
+        "api-slow" | "api-denied" => {
             if let Some(lost) = first_not_ready(said, observed.began) {
-                found.push(format!("was not ready though the server was only slow: {}", lost.said));
+                found.push(format!("was not ready, though its watches were open: {}", lost.said));
+            }
+            if observed.fault == "api-denied" {
+                names_denials(&mut found, &said.status[1]);
             }
         }
         "api-gone" => notices(&mut found, observed, said, CUT_IS_NOTICED_MS),
@@ -90,6 +93,21 @@ fn notices(found: &mut Vec<String>, observed: &Observed, said: &Said, within_ms:
     }
     if said.status[1]["ready"] != false {
         found.push("says in its status that it is ready".to_owned());
+    }
+}
+
+/// Each missing right is named with its remedy.
+fn names_denials(found: &mut Vec<String>, status: &Value) {
+    let denied = status["cluster"]["denied"].as_array().cloned().unwrap_or_default();
+    for resource in DENIED {
+        let named = denied.iter().any(|denied| {
+            denied["verb"] == "get"
+                && denied["resource"] == resource
+                && denied["error"].as_str().is_some_and(|error| error.contains("ClusterRole"))
+        });
+        if !named {
+            found.push(format!("does not say that it may not get {resource}, and the remedy"));
+        }
     }
 }
 
