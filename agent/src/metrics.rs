@@ -513,6 +513,45 @@ mod tests {
     }
 
     #[test]
+    fn rollouts_past_the_cap_have_no_gauges_and_the_newest_have() {
+        let mut state = State::new(Config::new("n1"));
+        let created = jiff::Timestamp::from_second(1_000).unwrap();
+        let clock = crate::model::Clock { mono: Mono(1_000_000_000), wall: created };
+        step(&mut state, Input { at: clock.mono, what: What::Tick(clock) });
+        for number in 0..ROLLOUT_CAP + 5 {
+            for (revision, hash) in [(1, "old"), (2, "new")] {
+                let owner = crate::model::ObjectRef {
+                    kind: "Deployment".into(),
+                    api_version: "apps/v1".into(),
+                    name: format!("api-{number}").into(),
+                    uid: format!("uid-{number}").into(),
+                };
+                let set = crate::model::ReplicaSetFacts {
+                    namespace: "shop".into(),
+                    name: format!("api-{number}-{hash}").into(),
+                    uid: format!("uid-{number}-{hash}").into(),
+                    resource_version: "1".into(),
+                    owner: Some(owner),
+                    template_hash: hash.into(),
+                    revision: Some(revision),
+                    created: Some(created),
+                    wanted: 1,
+                    replicas: 1,
+                    images: Vec::new(),
+                };
+                let what = What::Cluster(ClusterChange::ReplicaSet(Arc::new(set)));
+                step(&mut state, Input { at: clock.mono, what });
+            }
+        }
+        let mut metrics = Metrics::new();
+        metrics.observe(&mut state, &[], &ClusterSnapshot::default());
+        let text = String::from_utf8(metrics.encode().unwrap()).unwrap();
+        let gauge = "rollrace_rollout_start_timestamp_seconds{";
+        assert_eq!(text.matches(gauge).count(), ROLLOUT_CAP);
+        assert!(text.contains("workload=\"api-204\"") && !text.contains("workload=\"api-4\""));
+    }
+
+    #[test]
     fn services_past_the_cap_share_one_counter_that_is_their_sum_however_often_it_is_looked_at() {
         let mut state = State::new(Config::new("n1"));
         let cap = u32::try_from(SERIES_CAP).unwrap();

@@ -298,6 +298,30 @@ fn on_a_node_with_ipv6_only_it_is_reached_without_any_option() {
 }
 
 #[test]
+fn an_agent_that_was_stopped_for_a_while_says_that_there_is_a_gap() {
+    in_a_namespace(|| {
+        let running = Running::start(&mut agent("stopped", &[]));
+        let gaps = || {
+            let (_, metrics) = get("/metrics");
+            let name = "rollrace_coverage_gaps_total{reason=\"suspended\"} ";
+            let value = metrics.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+            value.and_then(|value| value.parse::<u64>().ok()).expect("the metric")
+        };
+        let before = gaps();
+        let pid = Pid::from_raw(i32::try_from(running.0.id()).expect("a process number"));
+        kill(pid, Signal::SIGSTOP).expect("send SIGSTOP");
+        // The time that it takes to be a gap, and its last tick's time before.
+        thread::sleep(Duration::from_millis(5_500));
+        kill(pid, Signal::SIGCONT).expect("send SIGCONT");
+        let end = Instant::now() + DEADLINE;
+        while gaps() == before {
+            assert!(Instant::now() < end, "no gap was told");
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+#[test]
 fn an_unreachable_api_server_leaves_it_alive_but_not_ready_until_sigterm_ends_it() {
     in_a_namespace(|| {
         let told = assert_alive_but_not_ready("unreachable");

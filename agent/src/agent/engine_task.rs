@@ -6,7 +6,7 @@ use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{clocks, failure_log::FailureLog, now, probe_task::Kernel};
+use super::{clocks, failure_log::FailureLog, now, outbox::Outbox, probe_task::Kernel};
 use crate::{
     cluster::ClusterStats,
     engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
@@ -32,8 +32,7 @@ pub struct EngineTask {
     log: FailureLog,
     stats: Arc<ClusterStats>,
     kernel: Kernel,
-    requests: mpsc::Sender<Request>,
-    requests_dropped: u64,
+    requests: Outbox,
     node: Arc<str>,
     started: Mono,
     ticks: u64,
@@ -59,8 +58,7 @@ impl EngineTask {
             log: FailureLog::new(now()),
             stats,
             kernel,
-            requests,
-            requests_dropped: 0,
+            requests: Outbox::new(requests),
             started: now(),
             ticks: 0,
             decided: 0,
@@ -136,11 +134,7 @@ impl EngineTask {
         if !outputs.watch.is_empty() && self.kernel.watch.send(outputs.watch).is_err() {
             warn!("the probe task is gone: the watch set is not updated");
         }
-        for request in outputs.requests {
-            if self.requests.try_send(request).is_err() {
-                self.requests_dropped += 1;
-            }
-        }
+        self.requests.send(outputs.requests);
         for failure in &outputs.failures {
             self.decided += 1;
             self.metrics.failure(failure);
@@ -274,7 +268,7 @@ impl EngineTask {
         let mut losses: BTreeMap<&'static str, u64> = report.lost().into_iter().collect();
         losses.insert("undecodable", report.undecodable);
         losses.insert("engine_overflow", self.state.overflowed());
-        losses.insert("requests_dropped", self.requests_dropped);
+        losses.insert("requests_dropped", self.requests.dropped);
         let lower_bound = self.state.lost() > 0 || self.state.overflowed() > 0;
         StatusAnswer {
             node: self.node.clone(),

@@ -76,3 +76,56 @@ impl FailureLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        engine::TransportAddress,
+        model::{Cause, Class, Phase},
+    };
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn failure() -> FailureReport {
+        let address = TransportAddress { address: [10, 0, 0, 1].into(), port: 80 };
+        let at = Timestamp::UNIX_EPOCH;
+        FailureReport {
+            class: Class::Refused,
+            client: address,
+            original: address,
+            backend: None,
+            isn: 1,
+            first_syn: at,
+            syns: 1,
+            ended: at,
+            decided: at,
+            namespace: "shop".into(),
+            service: "api".into(),
+            pod: "".into(),
+            workload: None,
+            cause: Cause::Unknown,
+            side: None,
+            phase: Phase::None,
+            rollout: None,
+            revision: None,
+            evidence: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_burst_is_written_then_so_many_a_second_and_the_rest_is_counted() {
+        let mut log = FailureLog::new(Mono(0));
+        let mut write = |at: u64, lines: u64| {
+            let before = log.suppressed;
+            (0..lines).for_each(|_| log.write(&failure(), Mono(at)));
+            lines - (log.suppressed - before)
+        };
+        assert_eq!(write(0, BURST + 100), BURST);
+        assert_eq!(write(SECOND, 1_000), A_SECOND);
+        assert_eq!(write(100 * SECOND, 1_000), BURST, "rest earns a burst, and no more");
+        assert_eq!(log.suppressed, 100 + 1_000 - A_SECOND + 1_000 - BURST);
+    }
+}

@@ -5,11 +5,13 @@
 //! - `probe_task`: the kernel side; never blocked by the others
 //! - `engine_task`: the one owner of the state, the metrics and the recording
 //! - `clocks`: the node's two clocks, read together
+//! - `outbox`: the engine's questions
 //! - `failure_log`: one line a failure, rate-limited
 
 mod clocks;
 mod engine_task;
 mod failure_log;
+mod outbox;
 mod probe_task;
 
 use std::{

@@ -163,6 +163,8 @@ pub async fn run(
                     match Probe::start(options) {
                         Ok(again) => {
                             probe = again;
+                            // The kernel side counts from 0 again.
+                            told = report.queue_full;
                             let all: Vec<Watch> = applied.iter().copied().collect();
                             probe.maps.watch(&all);
                             info!("conntrack has come: probes attached anew");
@@ -207,4 +209,20 @@ fn remember(applied: &mut BTreeSet<Watch>, changes: &[Watch]) {
 
 fn conntrack_has_come() -> bool {
     crate::probe::layout::folder().join("nf_conntrack").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_in_the_engines_queue_is_counted_as_lost() {
+        let (out, mut engine) = mpsc::channel(2);
+        let mut report = KernelReport::default();
+        let sent: Vec<bool> = (0..5).map(|_| send(&out, What::Attached, &mut report)).collect();
+        assert_eq!(sent, [true, true, false, false, false]);
+        assert!(report.lost().contains(&("queue_full", 3)));
+        assert!(engine.try_recv().is_ok());
+        assert!(send(&out, What::Attached, &mut report), "there is room again");
+    }
 }

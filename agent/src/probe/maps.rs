@@ -185,8 +185,15 @@ impl Maps {
 
     /// Tries again what did not fit into the watch set.
     fn fit(&mut self) {
+        let (mut pods_full, mut endpoints_full) = (false, false);
         for change in std::mem::take(&mut self.unfit) {
-            if self.apply(&change).is_err() {
+            let is_full = match change {
+                Watch::Local(_) => &mut pods_full,
+                _ => &mut endpoints_full,
+            };
+            // Where one finds no room, the others will not.
+            *is_full = *is_full || self.apply(&change).is_err();
+            if *is_full {
                 self.unfit.insert(change);
             }
         }

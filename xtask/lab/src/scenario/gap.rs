@@ -172,3 +172,101 @@ fn is_later_syn(truth: &Truth, reported: &Reported) -> bool {
 fn nanos(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::failure::{ClientClass, Failure, Phase};
+    use crate::compare::{Judge, compare};
+
+    /// Milliseconds after the kill.
+    fn ms(after: i64) -> i64 {
+        1_700_000_000_000_000_000 + after * 1_000_000
+    }
+
+    fn at(after: i64) -> Timestamp {
+        Timestamp::from_nanosecond(ms(after).into()).expect("a time")
+    }
+
+    /// A request of the port that began then and timed out 3 s later.
+    fn failed(node: &str, port: u16, start: i64) -> Truth {
+        Truth {
+            client: "client".to_owned(),
+            node: node.to_owned(),
+            failure: Failure {
+                start: ms(start),
+                connect_start: ms(start),
+                end: ms(start + 3_000),
+                phase: Phase::Connect,
+                class: ClientClass::Timeout,
+                error: String::new(),
+                errno: None,
+                local: format!("10.244.1.9:{port}").parse().expect("an address"),
+                reused: false,
+                pod: None,
+            },
+        }
+    }
+
+    fn reported(node: &str, port: u16, first_syn: i64) -> Reported {
+        let failure = serde_json::json!({
+            "class": "timeout", "isn": port, "first_syn": at(first_syn),
+            "client": {"address": "10.244.1.9", "port": port},
+        });
+        let failure = serde_json::from_value(failure).expect("a failure");
+        Reported { node: node.to_owned(), failure }
+    }
+
+    /// Blames nobody for a wrong blame.
+    struct Content;
+
+    impl Judge for Content {
+        fn objections(&self, _: &Truth, _: &Reported) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    fn gap(undecided: u64) -> Gap {
+        let (decided, rollouts) = (Vec::new(), Vec::new());
+        let (asked, killed, until) = (at(-10), at(0), at(2_000));
+        Gap { node: "n1".to_owned(), asked, killed, until, decided, rollouts, undecided }
+    }
+
+    #[test]
+    fn only_what_fell_into_the_gap_of_its_node_is_excused() {
+        let truth = [
+            failed("n1", 1, 500),
+            failed("n1", 2, 2_500),
+            failed("n2", 3, 500),
+            failed("n1", 4, -1_000),
+        ];
+        let mut comparison = compare(&truth, &[], &Content);
+        let mut doubts = Vec::new();
+        let excused = gap(0).excuse(&mut comparison, &mut doubts);
+        assert_eq!((excused.undecided, excused.unseen, excused.seen_late), (1, 1, 0));
+        assert_eq!(comparison.missed["timeout"], 2, "after the gap, and on the other node");
+        assert!(!comparison.agrees() && doubts.is_empty());
+    }
+
+    #[test]
+    fn a_report_of_a_later_syn_is_excused_and_one_of_nothing_is_an_invention() {
+        let truth = [failed("n1", 1, 500)];
+        let reports = [reported("n1", 1, 1_500), reported("n1", 2, 1_500)];
+        let mut comparison = compare(&truth, &reports, &Content);
+        let excused = gap(0).excuse(&mut comparison, &mut Vec::new());
+        assert_eq!((excused.unseen, excused.seen_late), (1, 1));
+        assert_eq!(comparison.extra["timeout"], 1);
+        assert!(comparison.missed.is_empty() && !comparison.agrees());
+    }
+
+    #[test]
+    fn what_had_ended_before_must_have_been_undecided_when_the_agent_was_killed() {
+        let truth = [failed("n1", 1, -9_000), failed("n1", 2, -8_000)];
+        for (undecided, doubtful) in [(1, true), (2, false)] {
+            let mut comparison = compare(&truth, &[], &Content);
+            let mut doubts = Vec::new();
+            gap(undecided).excuse(&mut comparison, &mut doubts);
+            assert_eq!(!doubts.is_empty(), doubtful, "{doubts:?}");
+        }
+    }
+}
