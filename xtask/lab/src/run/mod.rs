@@ -163,19 +163,7 @@ async fn experiment(
     journal.phase("load ended");
 
     progress.phase("waiting for the agents' verdicts");
-    let mut reports = Vec::new();
-    let mut unsettled = Vec::new();
-    for agent in &agents {
-        if !agent.settled().await? {
-            unsettled.push("an agent still has undecided failures at the deadline".to_owned());
-        }
-    }
-    for agent in &mut agents {
-        reports.push(agent.report(out).await?);
-    }
-    for agent in agents {
-        agent.stop().await?;
-    }
+    let (reports, unsettled) = collect(agents, out).await?;
     clients.read_logs()?;
     for listener in &mut listeners {
         listener.stop().await?;
@@ -192,6 +180,25 @@ async fn experiment(
         listeners,
         fault,
     })
+}
+
+/// Everything that the agents have to say once nothing waits for its verdict, and for which of them
+/// that took too long; ends them.
+async fn collect(mut agents: Vec<Agent>, out: &Path) -> Result<(Vec<AgentReport>, Vec<String>)> {
+    let mut reports = Vec::new();
+    let mut unsettled = Vec::new();
+    for agent in &agents {
+        if !agent.settled().await? {
+            unsettled.push("an agent still has undecided failures at the deadline".to_owned());
+        }
+    }
+    for agent in &mut agents {
+        reports.push(agent.report(out).await?);
+    }
+    for agent in agents {
+        agent.stop().await?;
+    }
+    Ok((reports, unsettled))
 }
 
 /// Starts an agent on each node, and waits until all are ready.
