@@ -107,7 +107,10 @@ impl Rollouts {
                 let noted = self.seen.get(workload_uid).map_or(at, |seen| seen.noted);
                 let made = created(&target, owners, &key.uid, clock, at);
                 // Just after the first look lists are still coming in: this may be the state of
-                // things, of a rollout that began before.
+                // things, of a rollout that began before. Not so where it goes back to the older of two
+                // ReplicaSets, whose age tells nothing.
+                let older = created(&before, owners, &key.uid, clock, at);
+                let made = made.filter(|made| older.is_none_or(|older| older < *made));
                 let begun = match made {
                     _ if at.since(noted) >= LISTED_NANOS => {
                         Begun { started: at, not_before: Some(at) }

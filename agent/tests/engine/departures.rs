@@ -271,6 +271,22 @@ fn a_rollback_is_a_rollout_of_its_own_with_the_next_ordinal() {
 }
 
 #[test]
+fn a_rollback_just_after_the_first_look_begins_then_and_not_with_its_old_replica_set() {
+    let mut world = World::empty();
+    // Of late, as in a cluster that is some seconds old.
+    world.sets_made = -10;
+    world.set("old", 1, 3, 3);
+    world.set("new", 2, 1, 0);
+    world.workload_in("Deployment", 2, 3, [4, 1, 3], 2, false);
+    world.pass(5_000);
+    let before = world.now;
+    world.set("old", 3, 3, 3);
+    world.workload_in("Deployment", 3, 3, [4, 3, 3], 3, false);
+    let begun = world.state.rollouts().all().last().unwrap();
+    assert_eq!((&*begun.to.hash, begun.started >= before), ("old", true), "{begun:#?}");
+}
+
+#[test]
 fn a_rollback_that_was_complete_when_first_looked_at_is_blamed_for_the_pod_it_removed() {
     let mut world = World::empty();
     world.unseen_pod("bad-a");

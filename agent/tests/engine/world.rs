@@ -51,6 +51,10 @@ pub struct World {
     pub watch: Vec<Watch>,
     /// How far the civil clock was stepped, in seconds.
     pub stepped: i64,
+    /// When a revision's `ReplicaSet` is made, in seconds from the begin; each later by its number.
+    pub sets_made: i64,
+    /// When each was made: its first content says so.
+    made: BTreeMap<String, Wall>,
     version: u64,
     pods: BTreeMap<String, PodFacts>,
     port: u16,
@@ -103,6 +107,8 @@ impl World {
             requests: Vec::new(),
             watch: Vec::new(),
             stepped: 0,
+            sets_made: -86_400,
+            made: BTreeMap::new(),
             version: 100,
             pods: BTreeMap::new(),
             port: 40_000,
@@ -316,6 +322,8 @@ impl World {
     }
 
     pub fn set_of(&mut self, kind: &str, name: &str, revision: u64, wanted: i32, replicas: i32) {
+        let made = wall(BEGIN, self.sets_made + i64::try_from(revision).unwrap());
+        let made = *self.made.entry(name.to_owned()).or_insert(made);
         let facts = ReplicaSetFacts {
             namespace: "shop".into(),
             name: name.into(),
@@ -324,7 +332,7 @@ impl World {
             owner: Some(object(kind, "api")),
             template_hash: name.into(),
             revision: Some(revision),
-            created: Some(wall(BEGIN, -86_400 + i64::try_from(revision).unwrap())),
+            created: Some(made),
             wanted,
             replicas,
             images: vec![format!("api:{revision}").into()],
