@@ -63,6 +63,11 @@ impl Handle {
         self.server.dials.send_modify(|dials| dials.forget(user_prefix, now));
     }
 
+    /// Requests and bytes so far, by user, verb and resource.
+    pub fn usage(&self) -> BTreeMap<UsageKey, Usage> {
+        self.server.usage.all()
+    }
+
     /// A copy of the state, for `Options::state` of a successor.
     pub fn snapshot(&self) -> Snapshot {
         self.server.lock().snapshot()
@@ -81,17 +86,12 @@ impl Handle {
     }
 }
 
-/// Refusals, and the counters of what the agents cost.
-#[cfg_attr(not(test), expect(dead_code, reason = "for the RBAC and cost checks of the whole lab"))]
+/// What only tests need.
+#[cfg_attr(not(test), expect(dead_code, reason = "for the tests of the protocol"))]
 impl Handle {
     /// Forgets the history: a watch that resumes from before now gets 410 Gone.
     pub fn compact(&self) {
         self.server.lock().compact();
-    }
-
-    /// Requests and bytes so far, by user, verb and resource.
-    pub fn usage(&self) -> BTreeMap<UsageKey, Usage> {
-        self.server.usage.all()
     }
 
     /// The revision of the last write.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::catalogue::{Dials, Fault};
 use crate::agent::{Agent, Readiness, ReadinessWatch};
-use crate::api;
+use crate::api::{self, usage::UsageKey};
 use crate::net::http_get;
 use crate::run::cluster::Cluster;
 use crate::run::progress::Progress;
@@ -27,8 +27,9 @@ const SLOW: Duration = Duration::from_secs(2);
 /// again at once.
 const CLOSINGS: [Duration; 3] =
     [Duration::from_millis(1_300), Duration::from_millis(600), Duration::from_millis(1_700)];
-/// What agents may not get while rights are missing; a rollout with failures needs both.
-pub const DENIED: [&str; 2] = ["nodes", "pods"];
+/// What agents may not get while rights are missing. A rollout needs the first, and the second where
+/// a pod of another node does not answer.
+const DENIED: [&str; 2] = ["pods", "nodes"];
 /// An agent is ready again within this time of the fault's end: its watches back off up to 30 s,
 /// and a connection that is being tried meanwhile may take its 10 s.
 pub const READY_AGAIN: Duration = Duration::from_secs(60);
@@ -78,6 +79,8 @@ pub struct Said {
     pub readiness: Vec<Readiness>,
     /// Its status before, at the end of the fault, and after it.
     pub status: [Value; 3],
+    /// What the server had refused to get when the fault was about to end.
+    pub refused: Vec<String>,
     /// Whether it was ready again in time.
     pub ready_again: bool,
 }
@@ -106,7 +109,9 @@ impl Plan {
         self.begin(cluster, older, until).await?;
         tokio::time::sleep_until(until).await;
         for agent in agents {
-            said.entry(agent.node.clone()).or_default().status[1] = status(agent).await?;
+            let said = said.entry(agent.node.clone()).or_default();
+            said.refused = refused(cluster, agent);
+            said.status[1] = status(agent).await?;
         }
         let ended = Timestamp::now();
         self.end(cluster).await?;
@@ -191,6 +196,17 @@ impl Door {
         let (operations, api) = agent.addresses();
         Self { node: agent.node().to_owned(), operations, api }
     }
+}
+
+/// What the server refused this agent to get so far.
+fn refused(cluster: &Cluster, agent: &Door) -> Vec<String> {
+    let user = format!("{AGENTS}{}", agent.node);
+    let of_agent = |key: &UsageKey| key.user == user && key.verb == "get";
+    let usage = cluster.api.usage().into_iter();
+    usage
+        .filter(|(key, usage)| of_agent(key) && usage.refused > 0)
+        .map(|(key, _)| key.resource)
+        .collect()
 }
 
 async fn status(agent: &Door) -> Result<Value> {

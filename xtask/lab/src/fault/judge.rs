@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::befall::{DENIED, Observed, READY_AGAIN, Said};
+use super::befall::{Observed, READY_AGAIN, Said};
 use crate::agent::{AgentReport, Readiness};
 
 /// A server whose connections are cut is missed at once, but for a look and a busy machine.
@@ -44,7 +44,7 @@ fn of_agent(observed: &Observed, said: &Said) -> Vec<String> {
                 found.push(format!("was not ready, though its watches were open: {}", lost.said));
             }
             if observed.fault == "api-denied" {
-                names_denials(&mut found, &said.status[1]);
+                names_denials(&mut found, said);
             }
         }
         "api-gone" => notices(&mut found, observed, said, CUT_IS_NOTICED_MS),
@@ -96,13 +96,16 @@ fn notices(found: &mut Vec<String>, observed: &Observed, said: &Said, within_ms:
     }
 }
 
-/// Each missing right is named with its remedy.
-fn names_denials(found: &mut Vec<String>, status: &Value) {
-    let denied = status["cluster"]["denied"].as_array().cloned().unwrap_or_default();
-    for resource in DENIED {
+/// Each right that was missing when it was needed is named with its remedy.
+fn names_denials(found: &mut Vec<String>, said: &Said) {
+    let denied = said.status[1]["cluster"]["denied"].as_array().cloned().unwrap_or_default();
+    if said.refused.is_empty() {
+        found.push("was refused nothing: the fault did not befall it".to_owned());
+    }
+    for resource in &said.refused {
         let named = denied.iter().any(|denied| {
             denied["verb"] == "get"
-                && denied["resource"] == resource
+                && denied["resource"] == *resource
                 && denied["error"].as_str().is_some_and(|error| error.contains("ClusterRole"))
         });
         if !named {
@@ -148,7 +151,7 @@ mod tests {
         let lost = json!({"ready": false, "cluster": {"watches": {"endpointslices": {
             "state": "lost", "last_error": "connection refused"}}}});
         let status = [well.clone(), lost, well];
-        let said = Said { readiness, status, ready_again: true };
+        let said = Said { readiness, status, refused: vec!["pods".to_owned()], ready_again: true };
         let agents = BTreeMap::from([("n1".to_owned(), said)]);
         Observed { fault, began: at(0), ended: at(60), agents }
     }
