@@ -135,8 +135,14 @@ impl Departure<'_> {
         let next = known.rollouts.following(&workload.uid, hash, self.left);
         let next = next.filter(|next| next.started.since(self.left) < WATCH_LAG_NANOS);
         let by_rollout = self.remover == Remover::Owner || !self.counts();
+        let turned_back =
+            known.rollouts.turned_back(&workload.uid, hash, self.left).filter(|_| self.counts());
         match (self.remover, next) {
             (_, Some(next)) if by_rollout && !fell => self.by_rollout(blame, next),
+            // Its owner wanted fewer, the workload did not: only a rollout away from it does that.
+            (Remover::Owner, None) if !fell && turned_back.is_some() => {
+                turned_back.is_some_and(|before| self.by_rollout(blame, before))
+            }
             (remover, _) if remover == Remover::Owner || fell && remover == Remover::Unclear => {
                 blame.because(format!("the replica count of {} fell", workload.name));
                 blame.is(Cause::ScaleDown)

@@ -34,6 +34,9 @@ const REORDER_NANOS: u64 = 1_000_000_000;
 /// How long after completion it is waited for old pods of which nothing was ever seen.
 const UNSEEN_NANOS: u64 = 120 * 1_000_000_000;
 
+/// How long after a rollout was turned back its controller may still act for it.
+const TURNED_BACK_NANOS: u64 = 5_000_000_000;
+
 /// Resolution of the API's times.
 const RESOLUTION_NANOS: u64 = 1_000_000_000;
 
@@ -367,6 +370,16 @@ impl Rollouts {
     pub fn following(&self, workload_uid: &str, hash: &str, left: Mono) -> Option<&Rollout> {
         let mut later = self.of(workload_uid).filter(|rollout| rollout.started > left);
         later.find(|rollout| rollout.from.as_ref().is_some_and(|from| &*from.hash == hash))
+    }
+
+    /// The rollout away from this revision that one back to it has just replaced: what the controller
+    /// does first, it may still do for that one.
+    pub fn turned_back(&self, workload_uid: &str, hash: &str, left: Mono) -> Option<&Rollout> {
+        let mut begun = self.of(workload_uid).rev().skip_while(|rollout| rollout.started > left);
+        let back = begun.next().filter(|back| &*back.to.hash == hash)?;
+        let before = begun.next()?;
+        let leads_away = before.superseded && &*before.to.hash != hash;
+        (leads_away && left.since(back.started) < TURNED_BACK_NANOS).then_some(before)
     }
 
     fn in_force(&self, workload_uid: &str, left: Mono) -> Option<&Rollout> {

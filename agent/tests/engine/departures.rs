@@ -271,6 +271,26 @@ fn a_rollback_is_a_rollout_of_its_own_with_the_next_ordinal() {
 }
 
 #[test]
+fn a_pod_that_the_controller_still_removed_for_the_rollout_just_turned_back_is_blamed_on_that_one()
+{
+    let mut world = World::rolling();
+    world.pass(200);
+    // The template goes back, and the controller has not heard of it when it scales down.
+    world.set("old", 3, 1, 2);
+    world.workload_in("Deployment", 3, 3, [3, 1, 3], 3, false);
+    world.pass(20);
+    world.delete("old-b");
+    world.slice(&[("old-b", Is::Leaving), ("old-c", Is::Ready), ("new-a", Is::Ready)]);
+    world.set("old", 3, 1, 1);
+    world.refused("old-b");
+    world.set("old", 3, 2, 1);
+    world.pass(10_000);
+    let failure = world.verdict();
+    is_by_rollout(&failure, "new");
+    assert_eq!(failure.rollout.unwrap().ordinal, 1);
+}
+
+#[test]
 fn a_rollback_just_after_the_first_look_begins_then_and_not_with_its_old_replica_set() {
     let mut world = World::empty();
     // Of late, as in a cluster that is some seconds old.
