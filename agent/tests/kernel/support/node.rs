@@ -131,8 +131,8 @@ pub fn add_pod(node: &Namespace, number: u8) -> Namespace {
          route add 169.254.1.1 dev eth0 scope link\n\
          route add default via 169.254.1.1\n\
          route add default via fe80::1 dev eth0\n\
-         neighbour add 169.254.1.1 lladdr {GATEWAY_HARDWARE} dev eth0 nud permanent\n\
-         neighbour add fe80::1 lladdr {GATEWAY_HARDWARE} dev eth0 nud permanent"
+         neighbour replace 169.254.1.1 lladdr {GATEWAY_HARDWARE} dev eth0 nud permanent\n\
+         neighbour replace fe80::1 lladdr {GATEWAY_HARDWARE} dev eth0 nud permanent"
     ));
     pod.await_v6(v6);
     pod
@@ -151,8 +151,8 @@ fn link(node: &Namespace, pod: &Namespace, number: u8) {
          link set {veth} up\n\
          route add {v4}/32 dev {veth}\n\
          route add {v6}/128 dev {veth}\n\
-         neighbour add {v4} lladdr {hardware} dev {veth} nud permanent\n\
-         neighbour add {v6} lladdr {hardware} dev {veth} nud permanent"
+         neighbour replace {v4} lladdr {hardware} dev {veth} nud permanent\n\
+         neighbour replace {v6} lladdr {hardware} dev {veth} nud permanent"
     ));
     pod.ip("link set eth0 up");
     node.await_link(&veth);

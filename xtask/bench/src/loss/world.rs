@@ -109,7 +109,7 @@ fn pod(node: &Namespace, link: &str, address: Ipv4Addr) -> Result<Namespace> {
     pod.ip(&format!(
         "link set eth0 up\naddress add {address}/32 dev eth0\n\
          route add {GATEWAY} dev eth0 scope link\nroute add default via {GATEWAY}\n\
-         neighbour add {GATEWAY} lladdr {GATEWAY_MAC} dev eth0 nud permanent"
+         neighbour replace {GATEWAY} lladdr {GATEWAY_MAC} dev eth0 nud permanent"
     ))?;
     node.await_link(link)?;
     pod.await_link("eth0")?;
@@ -118,7 +118,7 @@ fn pod(node: &Namespace, link: &str, address: Ipv4Addr) -> Result<Namespace> {
     let hardware = hardware.with_context(|| format!("no hardware address in: {shown}"))?;
     node.ip(&format!(
         "route add {address}/32 dev {link}\n\
-         neighbour add {address} lladdr {hardware} dev {link} nud permanent"
+         neighbour replace {address} lladdr {hardware} dev {link} nud permanent"
     ))?;
     Ok(pod)
 }

@@ -66,14 +66,14 @@ impl World {
         node.sysctl("net/ipv4/conf/all/rp_filter", "0")?;
         node.ip(&format!(
             "address add 169.254.2.1/30 dev client0\n\
-             neighbour add 169.254.2.2 lladdr {peer_mac} dev client0 nud permanent\n\
+             neighbour replace 169.254.2.2 lladdr {peer_mac} dev client0 nud permanent\n\
              route add 10.200.0.0/16 via 169.254.2.2 dev client0\n\
              route add {pod}/32 dev pod0\n\
-             neighbour add {pod} lladdr {peer_mac} dev pod0 nud permanent\n\
+             neighbour replace {pod} lladdr {peer_mac} dev pod0 nud permanent\n\
              route add fd00:1::2/128 dev client0\n\
-             neighbour add fd00:1::2 lladdr {peer_mac} dev client0 nud permanent\n\
+             neighbour replace fd00:1::2 lladdr {peer_mac} dev client0 nud permanent\n\
              route add fd00:2::3/128 dev pod0\n\
-             neighbour add fd00:2::3 lladdr {peer_mac} dev pod0 nud permanent",
+             neighbour replace fd00:2::3 lladdr {peer_mac} dev pod0 nud permanent",
             pod = BACKEND.ip()
         ))?;
         node.tool("iptables-restore", &[], &rules())?;

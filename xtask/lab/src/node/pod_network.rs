@@ -165,7 +165,7 @@ fn pod_side(addresses: &[IpAddr]) -> String {
         line(
             &mut lines,
             format_args!(
-                "neighbour add {gateway} lladdr {LINK_GATEWAY_HARDWARE} dev eth0 nud permanent"
+                "neighbour replace {gateway} lladdr {LINK_GATEWAY_HARDWARE} dev eth0 nud permanent"
             ),
         );
     }
