@@ -1,6 +1,6 @@
 //! Plain loads of kernel memory: with `bpf_rdonly_cast` (since 6.2, for every type of program) the
 //! verifier takes an address for a pointer to a type of vmlinux BTF. A load of a member then costs
-//! what it costs in the kernel, a tenth of the helper `bpf_probe_read_kernel`. A load from an address
+//! what it costs in the kernel, far less than a call of the helper `bpf_probe_read_kernel`. A load from an address
 //! that is not there yields 0.
 //!
 //! The object calls the kfunc by [`RDONLY_CAST`], a number that no helper has; the loader writes the

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use crate::shell::{self, as_root, cargo, status, workspace};
+use crate::shell;
 
 /// Arguments of `bench`: the benchmark's own.
 #[derive(Debug, clap::Args)]
@@ -14,24 +14,10 @@ pub struct Args {
 
 /// Builds the agent and the benchmark.
 pub fn build() -> anyhow::Result<PathBuf> {
-    shell::run(cargo().args([
-        "build",
-        "--release",
-        "--quiet",
-        "--package",
-        "rollrace",
-        "--package",
-        "rollrace-bench",
-    ]))?;
-    Ok(workspace().join("target/release/rollrace-bench"))
+    shell::build_beside_agent("rollrace-bench")
 }
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let program = build()?;
-    let ended = status(as_root(program).args(&args.arguments).current_dir(workspace()))?;
-    Ok(ended
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from))
+    shell::hand_over(build()?, &args.arguments)
 }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use crate::shell::{self, as_root, cargo, status, workspace};
+use crate::shell;
 
 /// Arguments of `lab`: the lab's own.
 #[derive(Debug, clap::Args)]
@@ -14,26 +14,12 @@ pub struct Args {
 
 /// Builds agent and lab.
 pub fn build() -> anyhow::Result<PathBuf> {
-    shell::run(cargo().args([
-        "build",
-        "--release",
-        "--quiet",
-        "--package",
-        "rollrace",
-        "--package",
-        "rollrace-lab",
-    ]))?;
-    Ok(workspace().join("target/release/rollrace-lab"))
+    shell::build_beside_agent("rollrace-lab")
 }
 
 /// Runs the lab and takes over its exit code.
 pub fn hand_over(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    let lab = build()?;
-    let ended = status(as_root(lab).args(arguments).current_dir(workspace()))?;
-    Ok(ended
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from))
+    shell::hand_over(build()?, arguments)
 }
 
 /// Runs it.

@@ -2,8 +2,9 @@
 
 use std::{
     env,
+    ffi::OsString,
     path::{Path, PathBuf},
-    process::{Command, ExitStatus},
+    process::{Command, ExitCode, ExitStatus},
 };
 
 use anyhow::{Context as _, bail};
@@ -57,6 +58,27 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("{} failed ({status})", shown(command));
     }
     Ok(())
+}
+
+/// Builds the agent and a package beside it for release; the package's program.
+///
+/// # Errors
+/// If it does not build.
+pub fn build_beside_agent(package: &str) -> anyhow::Result<PathBuf> {
+    let arguments =
+        ["build", "--release", "--quiet", "--package", "rollrace", "--package", package];
+    run(cargo().args(arguments))?;
+    Ok(workspace().join("target/release").join(package))
+}
+
+/// Runs a program with the rights of root, and takes over its exit code.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn hand_over(program: PathBuf, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let ended = status(as_root(program).args(arguments).current_dir(workspace()))?;
+    let code = ended.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 /// The command as a person would type it.

@@ -7,7 +7,10 @@ use aya::{
     maps::{PerCpuArray, RingBuf},
     programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
-use rollrace_ebpf::{abi, layout::RDONLY_CAST};
+use rollrace_ebpf::{
+    abi::{self, Stat},
+    layout::RDONLY_CAST,
+};
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, warn};
 
@@ -190,7 +193,7 @@ impl Probe {
             misses += value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0);
         }
         // In this order: what is made up for was skipped before.
-        misses.saturating_sub(self.maps.losses().made_up)
+        misses.saturating_sub(self.maps.stat(Stat::MadeUp))
     }
 
     /// Whether conntrack was there at the start.

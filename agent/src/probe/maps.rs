@@ -95,8 +95,6 @@ pub struct Losses {
     pub counters_full: u64,
     /// Guarded reads that failed.
     pub read_failed: u64,
-    /// Runs that the kernel skipped and a program behind made up for: not lost.
-    pub made_up: u64,
     /// Backends whose counts of fresh SYNs were evicted: the map was full.
     pub fresh_evicted: u64,
 }
@@ -211,7 +209,8 @@ impl Maps {
         self.fresh_evicted = self.fresh_evicted.max(inserted.saturating_sub(there));
     }
 
-    fn stat(&self, stat: Stat) -> u64 {
+    /// One of the kernel side's counts, over all CPUs.
+    pub(super) fn stat(&self, stat: Stat) -> u64 {
         self.stats.get(&(stat as u32), 0).map_or(0, |values| values.iter().sum::<u64>())
     }
 
@@ -309,7 +308,6 @@ impl Maps {
             attempts_full: stat(Stat::AttemptsFull),
             counters_full: stat(Stat::CountersFull),
             read_failed: stat(Stat::ReadFailed),
-            made_up: stat(Stat::MadeUp),
             fresh_evicted: self.fresh_evicted,
         }
     }

@@ -1,11 +1,11 @@
 //! The command line of `rollrace-lab`.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::fault::FaultArgs;
@@ -152,6 +152,17 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// The options of a run that another command plays: these, and the defaults of all others.
+    pub fn of_options(options: &[(&str, String)], agent: Option<&Path>) -> Result<Self> {
+        let mut words = vec!["rollrace-lab".to_owned(), "run".to_owned()];
+        words.extend(options.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]));
+        let cli = Cli::try_parse_from(words).context("make the options of a run")?;
+        match cli.command {
+            Command::Run(args) => Ok(Self { agent: agent.map(Path::to_owned), ..*args }),
+            _ => bail!("the options of a run were read as another command's"),
+        }
+    }
+
     /// The agent's path.
     pub fn agent_binary(&self) -> Result<PathBuf> {
         match &self.agent {

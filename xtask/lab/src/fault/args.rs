@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
-use clap::{Args, Parser};
+use anyhow::{Context, Result};
+use clap::Args;
 
 use super::catalogue::{Dials, Fault};
-use crate::cli::{Cli, Command, ProxyMode, RunArgs};
+use crate::cli::{ProxyMode, RunArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,23 +65,14 @@ impl FaultArgs {
     /// The options of the run that the fault befalls.
     pub fn run_args(&self) -> Result<RunArgs> {
         let (_, dials) = self.fault()?;
-        let mut words = vec!["rollrace-lab".to_owned(), "run".to_owned()];
-        let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
-        option("setup", "readiness".to_owned());
-        option("mode", "fresh".to_owned());
-        option("seconds", dials.load.to_string());
-        option("proxy", self.proxy.name().to_owned());
-        option("lab-number", self.lab_number.to_string());
-        if let Some(agent) = &self.agent {
-            option("agent", agent.to_str().context("the agent's path is not UTF-8")?.to_owned());
-        }
-        if let Some(out) = &self.out {
-            option("out", out.to_str().context("the out directory is not UTF-8")?.to_owned());
-        }
-        let cli = Cli::try_parse_from(words).context("make the options of a run")?;
-        match cli.command {
-            Command::Run(args) => Ok(*args),
-            _ => bail!("the options of a run were read as another command's"),
-        }
+        let options = [
+            ("setup", "readiness".to_owned()),
+            ("mode", "fresh".to_owned()),
+            ("seconds", dials.load.to_string()),
+            ("proxy", self.proxy.name().to_owned()),
+            ("lab-number", self.lab_number.to_string()),
+        ];
+        let args = RunArgs::of_options(&options, self.agent.as_deref())?;
+        Ok(RunArgs { out: self.out.clone(), ..args })
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
-use clap::{Args, Parser};
+use anyhow::Result;
+use clap::Args;
 
-use crate::cli::{Cli, Command, RunArgs};
+use crate::cli::RunArgs;
 
 const EXAMPLES: &str = "\
 Example:
@@ -45,20 +45,13 @@ pub struct RestArgs {
 impl RestArgs {
     /// The options of a run with the same cluster and load.
     pub fn run_args(&self) -> Result<RunArgs> {
-        let mut words: Vec<String> =
-            ["rollrace-lab", "run", "--setup", "readiness", "--mode", "fresh"]
-                .map(str::to_owned)
-                .into();
-        let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
-        option("seconds", self.seconds.to_string());
-        option("threads", self.threads.to_string());
-        option("lab-number", self.lab_number.to_string());
-        if let Some(agent) = &self.agent {
-            option("agent", agent.to_str().context("the agent's path is not UTF-8")?.to_owned());
-        }
-        match Cli::try_parse_from(words).context("make the options of a run")?.command {
-            Command::Run(args) => Ok(*args),
-            _ => bail!("the options of a run were read as another command's"),
-        }
+        let options = [
+            ("setup", "readiness".to_owned()),
+            ("mode", "fresh".to_owned()),
+            ("seconds", self.seconds.to_string()),
+            ("threads", self.threads.to_string()),
+            ("lab-number", self.lab_number.to_string()),
+        ];
+        RunArgs::of_options(&options, self.agent.as_deref())
     }
 }

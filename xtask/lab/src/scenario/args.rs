@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
-use clap::{Args, Parser};
+use anyhow::{Context, Result};
+use clap::Args;
 
 use super::catalogue::Scenario;
-use crate::cli::{Cli, Command, RunArgs};
+use crate::cli::RunArgs;
 use crate::net::IpFamily;
 
 const EXAMPLES: &str = "\
@@ -62,24 +62,17 @@ impl ScenarioArgs {
     pub fn run_args(&self) -> Result<RunArgs> {
         let scenario = self.name.context("no scenario was named: see --list")?;
         let dials = scenario.dials();
-        let mut words = vec!["rollrace-lab".to_owned(), "run".to_owned()];
-        let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
-        option("setup", dials.setup.name().to_owned());
-        option("mode", "fresh".to_owned());
-        option("seconds", dials.seconds.to_string());
-        option("threads", dials.threads.to_string());
-        option("nodes", dials.nodes.to_string());
-        option("agent-watch-delay", self.agent_watch_delay.to_string());
-        option("proxy-watch-delay", self.proxy_watch_delay.to_string());
-        option("ip-family", self.ip_family.name().to_owned());
-        option("lab-number", self.lab_number.to_string());
-        if let Some(agent) = &self.agent {
-            option("agent", agent.to_str().context("the agent's path is not UTF-8")?.to_owned());
-        }
-        let cli = Cli::try_parse_from(words).context("make the options of a run")?;
-        match cli.command {
-            Command::Run(args) => Ok(*args),
-            _ => bail!("the options of a run were read as another command's"),
-        }
+        let options = [
+            ("setup", dials.setup.name().to_owned()),
+            ("mode", "fresh".to_owned()),
+            ("seconds", dials.seconds.to_string()),
+            ("threads", dials.threads.to_string()),
+            ("nodes", dials.nodes.to_string()),
+            ("agent-watch-delay", self.agent_watch_delay.to_string()),
+            ("proxy-watch-delay", self.proxy_watch_delay.to_string()),
+            ("ip-family", self.ip_family.name().to_owned()),
+            ("lab-number", self.lab_number.to_string()),
+        ];
+        RunArgs::of_options(&options, self.agent.as_deref())
     }
 }
