@@ -6,11 +6,14 @@ use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{clocks, failure_log::FailureLog, now, outbox::Outbox, probe_task::Kernel};
+use super::{
+    clocks, conntrack_task::ConntrackOrders, failure_log::FailureLog, now, outbox::Outbox,
+    probe_task::Kernel,
+};
 use crate::{
     cluster::ClusterStats,
     engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
-    http::{FailuresAnswer, Query, RolloutsAnswer, StatusAnswer},
+    http::{FailuresAnswer, Query, RolloutsAnswer, ScanStatus, StatusAnswer},
     metrics::Metrics,
     model::Mono,
     probe::HOOKS,
@@ -32,6 +35,7 @@ pub struct EngineTask {
     log: FailureLog,
     stats: Arc<ClusterStats>,
     kernel: Kernel,
+    conntrack: ConntrackOrders,
     requests: Outbox,
     node: Arc<str>,
     started: Mono,
@@ -48,6 +52,7 @@ impl EngineTask {
         recorder: Option<Recorder>,
         stats: Arc<ClusterStats>,
         kernel: Kernel,
+        conntrack: ConntrackOrders,
         requests: mpsc::Sender<Request>,
     ) -> Self {
         Self {
@@ -58,6 +63,7 @@ impl EngineTask {
             log: FailureLog::new(now()),
             stats,
             kernel,
+            conntrack,
             requests: Outbox::new(requests),
             started: now(),
             ticks: 0,
@@ -135,6 +141,12 @@ impl EngineTask {
             warn!("the probe task is gone: the watch set is not updated");
         }
         self.requests.send(outputs.requests);
+        if outputs.scan {
+            self.conntrack.scan();
+        }
+        if !outputs.evictions.is_empty() {
+            self.conntrack.evict(outputs.evictions);
+        }
         for failure in &outputs.failures {
             self.decided += 1;
             self.metrics.failure(failure);
@@ -206,6 +218,7 @@ impl EngineTask {
             ("submitted", report.losses.submitted),
         ];
         self.metrics.kernel(&events, &report.lost());
+        self.metrics.conntrack(&self.state, &self.conntrack.report.borrow());
         self.flush();
     }
 
@@ -235,6 +248,18 @@ impl EngineTask {
                 let failures = failures.map(|failure| self.state.failure_report(failure)).collect();
                 drop(reply.send(Ok(FailuresAnswer { node: self.node.clone(), failures })));
             }
+        }
+    }
+
+    fn scan_status(&self) -> ScanStatus {
+        let report = self.conntrack.report.borrow();
+        ScanStatus {
+            scans: report.scans,
+            failed: report.failed,
+            error: report.error.clone(),
+            last_cost_seconds: report.cost.as_secs_f64(),
+            table_entries: report.table.entries,
+            table_limit: report.table.limit,
         }
     }
 
@@ -288,6 +313,8 @@ impl EngineTask {
             forgotten: self.state.forgotten().into(),
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),
             conntrack: report.conntrack,
+            stale: self.state.stale_report(),
+            conntrack_scan: self.scan_status(),
             cluster,
             log_suppressed: self.log.suppressed,
         }

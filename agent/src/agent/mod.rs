@@ -4,11 +4,13 @@
 //! - [`run`]: binds, loads, starts the tasks, waits for one to end or for a signal
 //! - `probe_task`: the kernel side; never blocked by the others
 //! - `engine_task`: the one owner of the state, the metrics and the recording
+//! - `conntrack_task`: scans of the conntrack table, and the deletion of stale entries
 //! - `clocks`: the node's two clocks, read together
 //! - `outbox`: the engine's questions
 //! - `failure_log`: one line a failure, rate-limited
 
 mod clocks;
+mod conntrack_task;
 mod engine_task;
 mod failure_log;
 mod outbox;
@@ -32,11 +34,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::clocks::now;
+pub use self::{clocks::now, conntrack_task::ScanReport};
 use crate::{
     cli::Failed,
     cluster::{self, ClusterStats},
-    engine::Config,
+    engine::{Config, EvictMode},
     http,
     probe::{Options, Probe},
     record::Recorder,
@@ -79,6 +81,10 @@ pub struct Settings {
     pub attempt_deadline_ns: u64,
     /// How long a pod must have failed, ready and not leaving, to be called a bad backend.
     pub bad_backend_after_ns: u64,
+    /// Whether stale conntrack entries are deleted.
+    pub evict: EvictMode,
+    /// How long a backend must have been gone before its entries are.
+    pub evict_after_ns: u64,
     /// Sizes of the kernel side.
     pub probe: Options,
 }
@@ -100,6 +106,8 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
     };
     let config = Config {
         bad_backend_after_nanos: settings.bad_backend_after_ns,
+        evict: settings.evict,
+        evict_after_nanos: settings.evict_after_ns,
         ..Config::new(settings.node_name.as_str())
     };
     let recorder = settings
@@ -118,6 +126,7 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
     let (queries_out, queries) = mpsc::channel(64);
     let (kernel, orders) = probe_task::channel();
     let stats = Arc::new(ClusterStats::default());
+    let conntrack = conntrack_task::start(sightings_out.clone())?;
     let mut tasks: JoinSet<(&'static str, anyhow::Result<()>)> = JoinSet::new();
     let token = shutdown.clone();
     tasks.spawn(async move {
@@ -131,7 +140,8 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         );
         ("probe", task.await)
     });
-    let engine = engine_task::EngineTask::new(config, recorder, stats.clone(), kernel, requests);
+    let engine =
+        engine_task::EngineTask::new(config, recorder, stats.clone(), kernel, conntrack, requests);
     let token = shutdown.clone();
     tasks.spawn(async move { ("engine", engine.run(sightings, changes, queries, token).await) });
     let token = shutdown.clone();

@@ -13,6 +13,7 @@
 //! - `dialled`: which Services this node's clients dial, and how often
 //! - `verdicts`: failures held until they can be decided
 //! - `converge`: how long after its deletion a pod was still chosen
+//! - `stale`: stale conntrack entries, when to scan for them, which to delete
 //! - `coverage`: since when this agent is there, and the gaps
 
 mod ask;
@@ -23,15 +24,19 @@ mod dialled;
 mod input;
 mod local;
 mod report;
+mod stale;
 mod state;
 mod step;
 mod verdicts;
 
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
-pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Lost, Request, What};
+pub use input::{
+    AttemptCounts, ClusterChange, ConntrackScan, Evicted, FreshSyns, Input, Lost, Request, What,
+};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
-    RolloutReport, TransportAddress, WorkloadName, seconds,
+    RolloutReport, StaleEndpointReport, StaleReport, TransportAddress, WorkloadName, seconds,
 };
-pub use state::{Config, FailureLabels, Outputs, State, Watch};
+pub use stale::{StaleEndpoint, StaleSum};
+pub use state::{Config, EvictMode, Eviction, FailureLabels, Outputs, State, Watch};
 pub use step::step;

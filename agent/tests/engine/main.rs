@@ -9,6 +9,8 @@
 //! - `faults`: a lost node, a restart, a bad replica
 //! - `serving`: failures on endpoints that did not leave
 //! - `identity`: whose address it was, and which Service
+//! - `stale`: stale conntrack entries as a figure
+//! - `eviction`: which entries are deleted, and what protects the others
 //! - `waiting`: evidence that comes late, and what no verdict is given on
 //! - `outage`: the API server was away, or went back in time
 //! - `rollouts`: how rollouts are observed
@@ -19,6 +21,7 @@ mod bounds;
 mod clock;
 mod coverage;
 mod departures;
+mod eviction;
 mod faults;
 mod identity;
 mod outage;
@@ -26,5 +29,6 @@ mod properties;
 mod recordings;
 mod rollouts;
 mod serving;
+mod stale;
 mod waiting;
 mod world;
