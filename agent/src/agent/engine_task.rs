@@ -88,6 +88,7 @@ impl EngineTask {
         self.tick();
         if let Some(left) = self.keeper.as_mut().and_then(Keeper::left) {
             self.input(now(), What::Recalled(left));
+            self.metrics.recalled(&self.state);
         }
         let mut batch = Vec::new();
         let mut change_batch = Vec::new();
@@ -209,6 +210,8 @@ impl EngineTask {
         self.log.tick(at);
         if let Some(keeper) = &mut self.keeper {
             keeper.tick(&self.state, at);
+            let status = keeper.status();
+            self.metrics.history(status.written, status.failed);
         }
         self.say_coverage();
         let probes = HOOKS.map(|name| (name, true));
