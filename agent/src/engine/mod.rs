@@ -15,12 +15,14 @@
 //! - `converge`: how long after its deletion a pod was still chosen
 //! - `stale`: stale conntrack entries, when to scan for them, which to delete
 //! - `coverage`: since when this agent is there, and the gaps
+//! - `history`: what outlives the agent
 
 mod ask;
 mod cluster;
 mod converge;
 mod coverage;
 mod dialled;
+mod history;
 mod input;
 mod local;
 mod report;
@@ -30,6 +32,7 @@ mod step;
 mod verdicts;
 
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
+pub use history::{History, Past, Recalled};
 pub use input::{
     AttemptCounts, ClusterChange, ConntrackScan, Evicted, FreshSyns, Input, Lost, Request, What,
 };
@@ -38,5 +41,5 @@ pub use report::{
     RolloutReport, StaleEndpointReport, StaleReport, TransportAddress, WorkloadName, seconds,
 };
 pub use stale::{StaleEndpoint, StaleSum};
-pub use state::{Config, EvictMode, Eviction, FailureLabels, Outputs, State, Watch};
+pub use state::{Config, EvictMode, Eviction, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
 pub use step::step;

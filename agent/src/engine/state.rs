@@ -12,6 +12,7 @@ use super::{
     AttemptCounts, Request,
     ask::{Asked, Followed, MAX_ASKED, MAX_NOT_FOLLOWED},
     coverage::Coverage,
+    history::Past,
     stale::Figures,
     verdicts::Held,
 };
@@ -66,6 +67,9 @@ fn evict_after() -> u64 {
     2_000_000_000
 }
 
+/// Decided failures listed, by default.
+pub const MAX_FAILURES: usize = 10_000;
+
 /// Five minutes.
 fn bad_backend_after() -> u64 {
     300_000_000_000
@@ -77,7 +81,7 @@ impl Config {
         Self {
             node: node.into(),
             max_held: 10_000,
-            max_failures: 10_000,
+            max_failures: MAX_FAILURES,
             bad_backend_after_nanos: bad_backend_after(),
             evict: EvictMode::Off,
             evict_after_nanos: evict_after(),
@@ -194,6 +198,8 @@ pub struct State {
     /// Unanswered entries of the conntrack table.
     pub(super) stale: Table,
     pub(super) stale_figures: Figures,
+    /// What was decided before this boot.
+    pub(super) past: Past,
     /// Workloads that should be followed, and are not for want of room, by UID.
     pub(super) not_followed: Remembered<()>,
     pub(super) follow_refused: u64,
@@ -241,6 +247,7 @@ impl State {
             coverage: Coverage::default(),
             stale: Table::default(),
             stale_figures: Figures::default(),
+            past: Past::default(),
             not_followed: Remembered::new(MAX_NOT_FOLLOWED),
             follow_refused: 0,
             lost: 0,
@@ -304,6 +311,11 @@ impl State {
     /// What this agent was there for.
     pub fn coverage(&self) -> &Coverage {
         &self.coverage
+    }
+
+    /// What was decided before this boot.
+    pub fn past(&self) -> &Past {
+        &self.past
     }
 
     /// Kernel events and map entries lost: above 0, counts since the start are lower bounds.

@@ -197,6 +197,11 @@ fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
 }
 
 impl Held {
+    /// When it began.
+    pub(super) fn began(&self) -> Mono {
+        self.failed.began
+    }
+
     /// Where its last SYN went.
     pub(super) fn backend(&self) -> Option<SocketAddr> {
         self.failed.attempt.backend

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::{
+    agent::HistoryStatus,
     cluster::ClusterSnapshot,
     engine::{CoverageReport, FailureReport, RolloutReport, StaleReport},
 };
@@ -69,6 +70,8 @@ pub struct StatusAnswer {
     pub conntrack_scan: ScanStatus,
     /// The API server's side.
     pub cluster: ClusterSnapshot,
+    /// What is kept for the next agent; null without `--state-dir`.
+    pub history: Option<HistoryStatus>,
     /// Failure lines left out of the log by its rate limit.
     pub log_suppressed: u64,
 }
