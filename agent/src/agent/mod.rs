@@ -93,6 +93,18 @@ pub struct Settings {
     pub probe: Options,
 }
 
+impl Settings {
+    /// What the engine is told.
+    fn config(&self) -> Config {
+        Config {
+            bad_backend_after_nanos: self.bad_backend_after_ns,
+            evict: self.evict,
+            evict_after_nanos: self.evict_after_ns,
+            ..Config::new(self.node_name.as_str())
+        }
+    }
+}
+
 /// Runs the agent until a signal, or until something it cannot do without ends.
 pub async fn run(settings: Settings) -> Result<(), Failed> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
@@ -101,12 +113,7 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         cluster::connect(settings.kubeconfig.as_deref()).await.map_err(Failed::unavailable)?;
     let operations = bind(settings.listen, "--listen").await?;
     let api = bind_api(settings.api_listen).await?;
-    let config = Config {
-        bad_backend_after_nanos: settings.bad_backend_after_ns,
-        evict: settings.evict,
-        evict_after_nanos: settings.evict_after_ns,
-        ..Config::new(settings.node_name.as_str())
-    };
+    let config = settings.config();
     let recorder = settings
         .record
         .as_deref()
@@ -187,6 +194,21 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         Some(Err(error)) => Some(anyhow!(error).context("a task panicked")),
     };
     shutdown.cancel();
+    drain(&mut tasks).await;
+    failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+async fn bind_api(listen: ApiListen) -> Result<Option<TcpListener>, Failed> {
+    let address = match listen {
+        ApiListen::Off => return Ok(None),
+        ApiListen::At(address) => address,
+        ApiListen::NodeAddress(given) => SocketAddr::new(given.map_or_else(own_address, Ok)?, 9466),
+    };
+    bind(address, "--api-listen").await.map(Some)
+}
+
+/// Waits for the tasks to end, under the shutdown's deadline.
+async fn drain(tasks: &mut JoinSet<(&'static str, anyhow::Result<()>)>) {
     let drained = tokio::time::timeout(SHUTDOWN, async {
         while let Some(ended) = tasks.join_next().await {
             match ended {
@@ -199,16 +221,6 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
     if drained.await.is_err() {
         warn!("tasks were still running {} s after the signal: left behind", SHUTDOWN.as_secs());
     }
-    failure.map_or(Ok(()), |error| Err(error.into()))
-}
-
-async fn bind_api(listen: ApiListen) -> Result<Option<TcpListener>, Failed> {
-    let address = match listen {
-        ApiListen::Off => return Ok(None),
-        ApiListen::At(address) => address,
-        ApiListen::NodeAddress(given) => SocketAddr::new(given.map_or_else(own_address, Ok)?, 9466),
-    };
-    bind(address, "--api-listen").await.map(Some)
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failed> {
