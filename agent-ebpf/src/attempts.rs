@@ -245,7 +245,8 @@ pub fn answered(tuple: &Tuple, isn: u32, family: u32) {
             *first = now;
         }
     }
-    if known.flags & flag::REPORTED != 0 {
+    // What was answered on an old entry may have been answered by the wrong pod.
+    if known.flags & (flag::REPORTED | flag::STALE) != 0 {
         submit(&Head::new(Kind::Answered, 0, family, now), tuple, &known);
     }
 }

@@ -100,6 +100,21 @@ impl Attempts {
             return Outcome::Known;
         }
         match sighting {
+            // On an old entry: it may have been the wrong pod that answered.
+            Sighting::Answered { answer: Answer::SynAck, .. }
+                if attempt.stale && attempt.backend.is_some() =>
+            {
+                let pending = self.take(attempt, at);
+                let wire = "the SYN followed the conntrack entry of an earlier one".to_owned();
+                self.fail(Failed {
+                    began: pending.began(),
+                    attempt: pending.attempt,
+                    ended: at,
+                    class: Class::Misdelivered,
+                    wire,
+                    early: false,
+                })
+            }
             Sighting::Answered { answer: Answer::SynAck, .. } => {
                 self.pending.remove(&attempt.key);
                 self.overflowed += self.decided.insert(attempt.key, at);

@@ -78,7 +78,13 @@ impl Pending {
     ) -> Failed {
         let Self { attempt, drop, icmp, .. } = &self;
         let undirected = !attempt.dnat && dialled_service(attempt.key.original);
-        let (class, wire) = if undirected && (self.port_unreachable() || errno == ECONNREFUSED) {
+        // nftables rules look at a SYN before its entry's NAT: a retransmit is rejected as well.
+        let rejected_here = self.port_unreachable()
+            && drop.as_ref().is_some_and(|reason| **reason == *"NETFILTER_DROP")
+            && dialled_service(attempt.key.original);
+        let (class, wire) = if rejected_here
+            || undirected && (self.port_unreachable() || errno == ECONNREFUSED)
+        {
             (Class::Rejected, "the proxy rejected the SYN: no usable endpoint".to_owned())
         } else if let Some((code, v6)) = icmp {
             let version = if *v6 { "ICMPv6" } else { "ICMP" };

@@ -67,6 +67,10 @@ fn the_class_follows_from_what_was_seen() {
         (Class::Unreachable, vec![dropped(nat, "IP_OUTNOROUTES", 0), abandoned(nat, 101, 1)]),
         (Class::Unreachable, vec![icmp(nat, 1, false, 2), abandoned(nat, 113, 3)]),
         (Class::Unreachable, vec![icmp(nat, 3, true, 2), abandoned(nat, 113, 3)]),
+        (
+            Class::Rejected,
+            vec![icmp(nat, 3, false, 2), dropped(nat, "NETFILTER_DROP", 2), abandoned(nat, 111, 3)],
+        ),
         (Class::Rejected, vec![icmp(own, 3, false, 0), abandoned(own, 111, 1)]),
         (Class::Rejected, vec![icmp(own, 4, true, 0), abandoned(own, 111, 1)]),
         (Class::Rejected, vec![dropped(own, "NETFILTER_DROP", 0), abandoned(own, 111, 1)]),

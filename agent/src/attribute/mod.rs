@@ -6,12 +6,14 @@
 //! - `undirected`: the same where the rules chose no backend
 //! - `departure`: why an endpoint left
 //! - `serving`: why one that did not leave failed
+//! - `misdelivered`: whether a pod of another workload answered
 //! - `node`: whether its node is lost; `bad`: one bad replica among good ones
 //! - `blame`, `words`: the cause with its evidence
 
 mod bad;
 mod blame;
 mod departure;
+mod misdelivered;
 mod node;
 mod serving;
 mod undirected;
@@ -74,6 +76,8 @@ pub enum Decision {
     Undirected,
     /// Neither its backend nor what was dialled is of any Service.
     Foreign,
+    /// It followed an old entry, and reached the Service's own pod all the same: no failure.
+    Delivered,
     /// Evidence is missing and may still come.
     NotYet,
 }
@@ -81,6 +85,11 @@ pub enum Decision {
 /// Decides, or waits.
 pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Decision {
     let last_chance = known.now.since(failed.ended) >= EVIDENCE_NANOS;
+    if failed.class == Class::Misdelivered
+        && let Some(decision) = misdelivered::unless_wrong(failed, service, known)
+    {
+        return decision;
+    }
     let owner = match service {
         Some(service) if undirected::is(failed) => {
             undirected::whose(failed, service, known.endpoints)
@@ -119,6 +128,9 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
         return if last_chance { Decision::Cancelled } else { Decision::NotYet };
     }
     let mut blame = Blame::of(life, failed);
+    if failed.class == Class::Misdelivered {
+        misdelivered::explain(&mut blame, failed, known);
+    }
     if left.is_some() {
         blame.gone(failed);
     }

@@ -26,11 +26,14 @@ pub(super) fn whose<'a>(
     service: Option<&'a Name>,
     endpoints: &'a Endpoints,
 ) -> Whose<'a> {
-    if failed.class == Class::Rejected {
+    if failed.class == Class::Rejected && !failed.attempt.dnat {
         return service.map_or(Whose::Nobody, |service| emptied(failed, service, endpoints));
     }
     let lives = failed.attempt.backend.map_or(&[][..], |backend| endpoints.at(backend));
-    let syn = failed.last_syn();
+    // A confirmed entry pins the retransmits: whoever had the address when it was made.
+    let attempt = &failed.attempt;
+    let pinned = attempt.dnat && attempt.confirmed && attempt.syns > 1;
+    let syn = if pinned { failed.first_syn() } else { failed.last_syn() };
     let begun = || lives.iter().filter(|life| life.first_seen <= syn);
     // Who was still there; else who was there last.
     let was_there_until = |life: &&Lifetime| life.gone.unwrap_or(Mono(u64::MAX)).min(syn);

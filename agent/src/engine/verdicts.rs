@@ -55,6 +55,9 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
     if state.held.len() >= state.config.max_held {
         if held.failed.early {
             state.cancelled += 1;
+        } else if held.failed.class == Class::Misdelivered {
+            // Most of these turn out to have been delivered well.
+            state.overflowed += 1;
         } else {
             state.overflowed += 1;
             let mut blame = Blame::unknown(&held.failed);
@@ -71,7 +74,8 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
 
 /// Counts the failure to its pod, should that turn out to be a bad one.
 fn note_failing(state: &mut State, failed: &Failed) {
-    let Some(backend) = failed.attempt.backend.filter(|_| !failed.early) else { return };
+    let is_failure = !failed.early && failed.class != Class::Misdelivered;
+    let Some(backend) = failed.attempt.backend.filter(|_| is_failure) else { return };
     let Some(life) = state.endpoints.at(backend).last().filter(|life| life.left.is_none()) else {
         return;
     };
@@ -123,7 +127,7 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
         Decision::NotYet => return Some(held),
         Decision::Cancelled => state.cancelled += 1,
         Decision::Undirected => state.undirected += 1,
-        Decision::Foreign => {}
+        Decision::Foreign | Decision::Delivered => {}
         Decision::Blame(blame) => conclude(state, &held, *blame, out),
     }
     None

@@ -21,6 +21,9 @@ names! {
         StaleNat = "stale_nat",
         /// The Service had no usable endpoint and the proxy's rule rejected the SYN.
         Rejected = "rejected",
+        /// The SYN followed the conntrack entry of an earlier one to an address that another pod has
+        /// taken over, and was answered by the wrong workload.
+        Misdelivered = "misdelivered",
     }
 }
 

@@ -292,3 +292,21 @@ fn what_concerns_no_service_at_all_is_not_told() {
     world.refuse(attempt);
     world.no_verdict();
 }
+
+#[test]
+fn a_retransmit_is_of_whoever_had_the_address_when_its_entry_was_made() {
+    let mut world = World::after_the_first();
+    let mut attempt = world.attempt("old-a");
+    world.pass(700);
+    world.pod("web-a", "n2");
+    let address = world.facts("old-a").ips.clone();
+    world.change("web-a", |pod| pod.ips = address);
+    let slice = world.slice_facts("web-1", "web", &[("web-a", Is::NotReady)]);
+    world.cluster(ClusterChange::Slice(Arc::new(slice)));
+    world.pass(300);
+    // The pod that has the address by now does not listen.
+    (attempt.syns, attempt.last_syn) = (2, world.now);
+    world.refuse(attempt);
+    let failure = world.verdict();
+    assert_eq!((&*failure.pod, failure.cause), ("old-a", Cause::Rollout), "{failure:#?}");
+}

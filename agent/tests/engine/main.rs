@@ -13,6 +13,7 @@
 //! - `stale`: stale conntrack entries as a figure
 //! - `eviction`: which entries are deleted, and what protects the others
 //! - `waiting`: evidence that comes late, and what no verdict is given on
+//! - `misdelivered`: an old entry led to a pod of another workload
 //! - `outage`: the API server was away, or went back in time
 //! - `rollouts`: how rollouts are observed
 //! - `properties`: what holds for any input
@@ -26,6 +27,7 @@ mod eviction;
 mod faults;
 mod history;
 mod identity;
+mod misdelivered;
 mod outage;
 mod properties;
 mod recordings;

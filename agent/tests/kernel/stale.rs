@@ -134,3 +134,30 @@ fn a_syn_on_the_entry_of_an_answered_connection_is_stale() {
         assert_eq!(fresh.by_second.iter().map(|(_, count)| count).sum::<u32>(), 1);
     }
 }
+
+#[test]
+fn an_answer_on_an_old_entry_is_told_and_one_on_a_new_entry_is_not() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut node = Node::new();
+        let (client, other) = (node.pod(2), node.pod(3));
+        let service = ip.service();
+        // Nobody listens there yet, and nothing says so.
+        other.filter(ip, "-P INPUT DROP");
+        let (old, port) = (at(ip.pod(3), 8080), 42_526);
+        node.namespace.program(&Service::new(service, &[old]));
+        node.watcher.watch(&[Watch::Service(service), Watch::Local(ip.pod(2))]);
+        assert_eq!(client.try_once(Dial::for_millis(service, 200).port(port)).0, Err(TIMED_OUT));
+        // Another has the address now, and answers.
+        let _listener = other.listen(at(ip.any(), 8080));
+        other.filter(ip, "-P INPUT ACCEPT");
+        let (answered, local) = client.try_once(Dial::new(service).port(port));
+        assert_eq!(answered, Ok(()));
+        assert_eq!(client.try_once(Dial::new(service)).0, Ok(()), "a new entry");
+        let seen = node.watcher.all(&node.namespace);
+        let answers: Vec<_> =
+            seen.iter().filter(|seen| matches!(seen, Sighting::Answered { .. })).collect();
+        let [answer] = answers[..] else { panic!("one answer: {seen:#?}") };
+        assert!(of(local, service)(answer) && answer.attempt().stale, "{answer:?}");
+        assert_eq!(answer.attempt().backend, Some(old));
+    }
+}

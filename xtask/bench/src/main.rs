@@ -3,8 +3,10 @@
 //! # Layout
 //! - [`probe`]: the cost of each program above an empty one on the same tracepoint
 //! - [`loss`]: thousands of new connections a second, and every one of them accounted for
+//! - [`conntrack`]: what one scan of a large conntrack table costs
 //! - [`namespace`]: network namespaces held by descriptors; nothing outlives a run
 
+mod conntrack;
 mod loss;
 mod namespace;
 mod probe;
@@ -27,6 +29,8 @@ enum Command {
     Probe(probe::Args),
     /// Thousands of new connections a second through a Service while a backend leaves
     Loss(loss::Args),
+    /// Processor time of one scan of a large conntrack table
+    Conntrack(conntrack::Args),
 }
 
 /// `EX_USAGE` of sysexits.h.
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Probe(args) => probe::run(&args),
         Command::Loss(args) => loss::run(&args),
+        Command::Conntrack(args) => conntrack::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("rollrace-bench: {error:#}");

@@ -1,6 +1,6 @@
 //! The command line of `rollrace-lab`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -99,6 +99,10 @@ pub struct RunArgs {
     /// Threads of each client
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub threads: usize,
+    /// Each client thread uses so many source ports only, one after the other [default: the kernel's
+    /// choice]
+    #[arg(long, value_name = "N")]
+    pub source_ports: Option<u16>,
     /// A client's timeout for connecting and for a whole request, in seconds
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     pub client_timeout: f64,
@@ -318,7 +322,7 @@ pub struct ClientArgs {
     /// File for one JSON line per failed request, and a summary as the last line
     #[arg(long)]
     pub log: PathBuf,
-    /// Source address, when the node has several
+    /// Source ports a thread, one after the other; without it the kernel chooses
     #[arg(long)]
-    pub bind: Option<IpAddr>,
+    pub source_ports: Option<u16>,
 }

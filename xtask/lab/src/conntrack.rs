@@ -17,6 +17,8 @@ pub struct Line {
     pub backend: SocketAddr,
     /// Nobody has answered.
     pub unanswered: bool,
+    /// The event is the entry's end.
+    pub ended: bool,
 }
 
 impl Line {
@@ -41,6 +43,7 @@ impl Line {
             dialled: end(" dst=", " dport=", 1)?,
             backend: end(" src=", " sport=", 2)?,
             unanswered: rest.contains("[UNREPLIED]"),
+            ended: rest.contains("[DESTROY]"),
         })
     }
 }

@@ -10,9 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use serde::Deserialize;
 
-use super::connection::{Connection, Trouble, now};
+use super::connection::{ConnectFailure, Connection, Trouble, now};
 use super::failure::{ClientClass, Failure, Line, Phase, Summary};
 use crate::cli::{ClientArgs, Mode};
 
@@ -36,7 +37,11 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode> {
             .iter()
             .cycle()
             .take(args.threads)
-            .map(|target| scope.spawn(|| load.requests(*target)))
+            .zip(0..)
+            .map(|(target, number)| {
+                let ports = args.source_ports.map(|count| Ports::of(number, count));
+                scope.spawn(|| load.requests(*target, ports))
+            })
             .collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::park_timeout(Duration::from_secs(1));
@@ -53,6 +58,49 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode> {
     let summary = load.lock().summary.clone();
     load.note(&Line::Summary(summary))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The source ports of one thread, in turn.
+struct Ports {
+    first: u16,
+    count: u16,
+    next: u16,
+}
+
+/// Below the ports that the kernel chooses from (`net.ipv4.ip_local_port_range`).
+const FIRST_PORT: u16 = 20_000;
+
+impl Ports {
+    /// Those of a thread by its number.
+    fn of(number: u16, count: u16) -> Self {
+        Self { first: FIRST_PORT + number * count, count, next: 0 }
+    }
+
+    fn take(&mut self) -> u16 {
+        let port = self.first + self.next;
+        self.next = (self.next + 1) % self.count;
+        port
+    }
+}
+
+/// Opens a connection: with ports of its own from the next that is free.
+fn open(
+    target: SocketAddr,
+    ports: &mut Option<Ports>,
+    deadline: Instant,
+) -> Result<Connection, ConnectFailure> {
+    let Some(ports) = ports else { return Connection::open(target, None, deadline) };
+    loop {
+        let opened = Connection::open(target, Some(ports.take()), deadline);
+        let errno = opened.as_ref().err().and_then(|failed| failed.trouble.errno);
+        let is_taken = [Errno::EADDRINUSE, Errno::EADDRNOTAVAIL]
+            .iter()
+            .any(|taken| errno == Some(*taken as i32));
+        if !is_taken || Instant::now() >= deadline {
+            return opened;
+        }
+        thread::sleep(PAUSE_AFTER_FAILURE);
+    }
 }
 
 struct Load<'a> {
@@ -75,10 +123,10 @@ struct Body {
 }
 
 impl Load<'_> {
-    fn requests(&self, target: SocketAddr) -> Result<()> {
+    fn requests(&self, target: SocketAddr, mut ports: Option<Ports>) -> Result<()> {
         let mut connection: Option<Connection> = None;
         while Instant::now() < self.until {
-            let outcome = self.request(target, &mut connection);
+            let outcome = self.request(target, &mut ports, &mut connection);
             if self.args.mode == Mode::Fresh || outcome.is_err() {
                 connection = None;
             }
@@ -97,13 +145,14 @@ impl Load<'_> {
     fn request(
         &self,
         target: SocketAddr,
+        ports: &mut Option<Ports>,
         kept: &mut Option<Connection>,
     ) -> Result<String, Box<Failure>> {
         let deadline = Instant::now() + self.timeout;
         let start = now();
         let (connection, reused) = match kept {
             Some(connection) => (connection, true),
-            None => match Connection::open(target, deadline) {
+            None => match open(target, ports, deadline) {
                 Ok(connection) => (kept.insert(connection), false),
                 Err(failed) => {
                     return Err(Box::new(Failure {

@@ -1,16 +1,17 @@
 //! A client's connection: every system call's own result, and the local port in any case.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, connect,
-    getsockname, getsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind, connect,
+    getsockname, getsockopt, setsockopt, socket, sockopt,
 };
 
 use super::failure::{ClientClass, Phase};
@@ -67,8 +68,12 @@ pub fn now() -> i64 {
 }
 
 impl Connection {
-    /// Connects with a deadline.
-    pub fn open(target: SocketAddr, deadline: Instant) -> Result<Self, ConnectFailure> {
+    /// Connects with a deadline, from a certain port if one is given.
+    pub fn open(
+        target: SocketAddr,
+        from_port: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Self, ConnectFailure> {
         let nowhere = SocketAddr::new(target.ip(), 0);
         let mut started = now();
         let fail = |local, started, errno: Errno| ConnectFailure {
@@ -80,11 +85,17 @@ impl Connection {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(family, SockType::Stream, flags, None)
             .map_err(|errno| fail(nowhere, started, errno))?;
+        if let Some(port) = from_port {
+            let local = SocketAddr::new(nowhere.ip(), port);
+            take_port(&socket, target, port).map_err(|errno| fail(local, started, errno))?;
+        }
         started = now();
-        let outcome = begin(&socket, target).or_else(|errno| {
+        let begun = begin(&socket, target);
+        // A connect that fails may take its address away.
+        let local = local_address(&socket).unwrap_or(nowhere);
+        let outcome = begun.or_else(|errno| {
             if errno == Errno::EINPROGRESS { wait(&socket, deadline) } else { Err(errno) }
         });
-        let local = local_address(&socket).unwrap_or(nowhere);
         outcome.map_err(|errno| fail(local, started, errno))?;
         blocking(&socket).map_err(|errno| fail(local, started, errno))?;
         let stream = TcpStream::from(socket);
@@ -176,6 +187,16 @@ fn begin(socket: &OwnedFd, target: SocketAddr) -> Result<(), Errno> {
     }
 }
 
+/// Binds a source port that is used again and again: closed by a RST, a connection leaves nothing behind
+/// at the client that would be in the way of the next.
+fn take_port(socket: &OwnedFd, target: SocketAddr, port: u16) -> Result<(), Errno> {
+    setsockopt(socket, sockopt::ReuseAddr, &true)?;
+    setsockopt(socket, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+    let any: IpAddr =
+        if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(any, port)))
+}
+
 /// Waits for the answer to a SYN.
 fn wait(socket: &OwnedFd, deadline: Instant) -> Result<(), Errno> {
     loop {
@@ -229,7 +250,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let target = listener.local_addr().expect("its address");
         drop(listener);
-        let failure = Connection::open(target, soon()).expect_err("nobody listens");
+        let failure = Connection::open(target, None, soon()).expect_err("nobody listens");
         assert_eq!(failure.trouble.class, ClientClass::Refused);
         assert_ne!(failure.local.port(), 0);
     }
@@ -243,7 +264,7 @@ mod tests {
             let mut request = [0_u8; 512];
             let _length = stream.read(&mut request).expect("a request");
         });
-        let mut connection = Connection::open(target, soon()).expect("a connection");
+        let mut connection = Connection::open(target, None, soon()).expect("a connection");
         let trouble = connection.request(target, soon()).expect_err("no answer");
         assert_eq!(trouble.class, ClientClass::Cut);
         server.join().expect("the server's end");

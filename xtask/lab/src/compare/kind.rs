@@ -23,5 +23,11 @@ pub fn client_kinds(class: &str) -> &'static [ClientClass] {
 
 /// The client's classes that are compared so far.
 pub fn is_compared(class: ClientClass) -> bool {
-    matches!(class, ClientClass::Refused | ClientClass::Timeout | ClientClass::Unreachable)
+    matches!(
+        class,
+        ClientClass::Refused
+            | ClientClass::Timeout
+            | ClientClass::Unreachable
+            | ClientClass::Misdelivered
+    )
 }

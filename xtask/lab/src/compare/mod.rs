@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::agent::report;
-use crate::app::failure::{Failure, Phase};
+use crate::app::failure::{ClientClass, Failure, Phase};
 use attribution::Expectation;
 pub use kind::is_compared;
 
@@ -141,7 +141,9 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &impl Judge) ->
     for record in truth {
         let class = record.failure.class;
         // A connect that got no port sent no SYN: there is nothing for an agent to see.
-        let sent = record.failure.phase == Phase::Connect && record.failure.local.port() != 0;
+        // What the wrong application answered was found out by its answer.
+        let opening = record.failure.phase == Phase::Connect || class == ClientClass::Misdelivered;
+        let sent = opening && record.failure.local.port() != 0;
         if is_compared(class) && sent {
             add(&mut outcome.truth, class.name());
             outcome.begun.push(record.failure.connect_start);

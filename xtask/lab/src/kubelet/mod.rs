@@ -5,6 +5,8 @@ mod pod;
 mod probe;
 mod status;
 
+pub use pod::ADDRESS_OF_ANNOTATION;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 

@@ -20,6 +20,9 @@ use crate::journal::Event;
 use crate::net::Namespace;
 use crate::node::PodLink;
 
+/// A pod with this annotation gets that address, as soon as nobody has it: address reuse at will.
+pub const ADDRESS_OF_ANNOTATION: &str = "lab/address";
+
 /// Grace when the object does not say (`terminationGracePeriodSeconds` defaults to it).
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// What is left after SIGTERM even when preStop has used the grace up (the kubelet's minimum).
@@ -34,7 +37,9 @@ pub async fn run(shared: Shared, pod: watch::Receiver<Pod>) -> Result<()> {
     let spec = first.spec.clone().context("the pod has no spec")?;
     let container = spec.containers.first().context("the pod has no container")?.clone();
     let host_network = spec.host_network.unwrap_or(false);
-    let link = if host_network { None } else { Some(shared.network.attach().await?) };
+    let wanted = first.annotations().get(ADDRESS_OF_ANNOTATION);
+    let wanted = wanted.map(|ip| ip.parse()).transpose().context("read the wanted address")?;
+    let link = if host_network { None } else { Some(shared.network.attach(wanted).await?) };
     let addresses = link.as_ref().map_or(&shared.node.addresses, |link| &link.addresses).clone();
     let worker = Worker {
         full_name: format!("{}/{}", first.namespace().unwrap_or_default(), first.name_any()),

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::net::{ADDRESSES_AT_ONCE, Family, Namespace, NodeAddresses, add_address, on_link};
 
@@ -17,6 +18,8 @@ const LINK_GATEWAY_V6: &str = "fe80::1";
 /// The node's side of each point-to-point link has this hardware address, so that a pod's
 /// neighbour entry for its gateway can be permanent. So has the bridge.
 const LINK_GATEWAY_HARDWARE: &str = "ee:ee:ee:ee:ee:ee";
+/// Pause between two looks whether a wanted address is free.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Pod numbers on a node; 1 is the bridge's own.
 const POD_NUMBERS: std::ops::RangeInclusive<u8> = 2..=254;
 
@@ -65,9 +68,13 @@ impl PodNetwork {
         Ok(Self { addresses, node, bridge, numbers: Arc::new(Mutex::new(numbers)) })
     }
 
-    /// Makes a pod's namespace and link, and the node's route to it.
-    pub async fn attach(&self) -> Result<PodLink> {
-        let number = self.take_number()?;
+    /// Makes a pod's namespace and link, and the node's route to it; of an address that is wanted, or
+    /// of the next.
+    pub async fn attach(&self, wanted: Option<IpAddr>) -> Result<PodLink> {
+        let number = match wanted {
+            Some(address) => self.wait_for(address).await?,
+            None => self.take_number()?,
+        };
         let addresses = self.addresses.pod_addresses(number);
         let veth = format!("veth{number}");
         let namespace = Namespace::create(&format!("{}-pod{number}", self.addresses.name)).await?;
@@ -92,6 +99,8 @@ impl PodNetwork {
         } else {
             self.node.ip_batch(&node_side(&addresses, &veth, pod)).await?;
             namespace.ip_batch(&pod_side(&addresses)).await?;
+            // At last, as CNI plugins do: whoever sends to the address now finds its owner there.
+            self.node.ip_batch(&node_routes(&addresses, &veth)).await?;
         }
         Ok(PodLink { addresses, namespace, number, veth })
     }
@@ -110,6 +119,25 @@ impl PodNetwork {
         &self.node
     }
 
+    /// Takes a certain address, once its last owner is gone.
+    async fn wait_for(&self, address: IpAddr) -> Result<u8> {
+        let is_it = |number: &u8| self.addresses.pod_addresses(*number).contains(&address);
+        let number = POD_NUMBERS.into_iter().find(is_it);
+        let number = number.with_context(|| {
+            format!("node {} has no pod address {address}", self.addresses.name)
+        })?;
+        loop {
+            let taken = {
+                let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+                !numbers.used.insert(number)
+            };
+            if !taken {
+                return Ok(number);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
     /// Addresses go round before they come again, as a CNI plugin hands them out.
     fn take_number(&self) -> Result<u8> {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +153,7 @@ impl PodNetwork {
     }
 }
 
-/// The node's side of a point-to-point link: the pod's addresses are behind it.
+/// The node's side of a point-to-point link.
 fn node_side(addresses: &[IpAddr], veth: &str, pod: &str) -> String {
     let mut lines = String::new();
     line(
@@ -139,6 +167,12 @@ fn node_side(addresses: &[IpAddr], veth: &str, pod: &str) -> String {
         line(&mut lines, format_args!("address add {LINK_GATEWAY_V6}/64 dev {veth} nodad"));
     }
     line(&mut lines, format_args!("link set {veth} up"));
+    lines
+}
+
+/// The node's routes to a pod behind a point-to-point link.
+fn node_routes(addresses: &[IpAddr], veth: &str) -> String {
+    let mut lines = String::new();
     for address in addresses {
         let prefix = Family::of(*address).host_prefix();
         line(&mut lines, format_args!("route add {address}/{prefix} dev {veth}"));

@@ -219,6 +219,9 @@ fn client_pod(
     option("threads", &args.threads.to_string());
     option("seconds", &args.seconds.to_string());
     option("timeout", &args.client_timeout.to_string());
+    if let Some(ports) = args.source_ports {
+        option("source-ports", &ports.to_string());
+    }
     option("log", log);
     Ok(json!({
         "apiVersion": "v1",

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::catalogue::Scenario;
-use crate::cli::RunArgs;
+use crate::cli::{ProxyMode, RunArgs};
 use crate::net::IpFamily;
 
 const EXAMPLES: &str = "\
@@ -37,6 +37,9 @@ pub struct ScenarioArgs {
     /// How much later the proxies see each watch event, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub proxy_watch_delay: u64,
+    /// What the proxies program
+    #[arg(long, value_enum, default_value_t = ProxyMode::Iptables)]
+    pub proxy: ProxyMode,
     /// The addresses of nodes, pods and Services
     #[arg(long, value_enum, default_value_t = IpFamily::Ipv4)]
     pub ip_family: IpFamily,
@@ -62,7 +65,7 @@ impl ScenarioArgs {
     pub fn run_args(&self) -> Result<RunArgs> {
         let scenario = self.name.context("no scenario was named: see --list")?;
         let dials = scenario.dials();
-        let options = [
+        let mut options = vec![
             ("setup", dials.setup.name().to_owned()),
             ("mode", "fresh".to_owned()),
             ("seconds", dials.seconds.to_string()),
@@ -71,8 +74,10 @@ impl ScenarioArgs {
             ("agent-watch-delay", self.agent_watch_delay.to_string()),
             ("proxy-watch-delay", self.proxy_watch_delay.to_string()),
             ("ip-family", self.ip_family.name().to_owned()),
+            ("proxy", self.proxy.name().to_owned()),
             ("lab-number", self.lab_number.to_string()),
         ];
+        options.extend(dials.source_ports.map(|ports| ("source-ports", ports.to_string())));
         RunArgs::of_options(&options, self.agent.as_deref())
     }
 }

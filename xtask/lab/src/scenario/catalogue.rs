@@ -34,6 +34,13 @@ pub enum Scenario {
     Restart,
     /// One bad replica among good ones, without any rollout
     BadBackend,
+    /// The Deployment is scaled to nothing and back
+    Emptied,
+    /// Pods of another Service take over the addresses of old ones, while clients with few ports
+    /// still hold entries that lead there
+    AddressReused,
+    /// The same by pods of the same Service
+    AddressReusedBySame,
     /// A Deployment of strategy Recreate rolls out
     Recreate,
     /// New pods are ready before they listen
@@ -63,6 +70,8 @@ pub struct Dials {
     pub nodes: u8,
     /// Nodes without an agent, by number: a lost node's cannot be asked.
     pub without_agent: Option<u8>,
+    /// Source ports of each client thread, where it is not the kernel's choice.
+    pub source_ports: Option<u16>,
     /// Further arguments of the agents.
     pub agent_arguments: &'static [&'static str],
 }
@@ -86,6 +95,9 @@ impl Scenario {
             Self::NodeLoss => "node-loss",
             Self::Restart => "restart",
             Self::BadBackend => "bad-backend",
+            Self::Emptied => "emptied",
+            Self::AddressReused => "address-reused",
+            Self::AddressReusedBySame => "address-reused-by-same",
             Self::Recreate => "recreate",
             Self::NewSide => "new-side",
             Self::ArgoRollout => "argo-rollout",
@@ -113,6 +125,7 @@ impl Scenario {
             threads: 8,
             nodes: 2,
             without_agent: None,
+            source_ports: None,
             agent_arguments: &[],
         };
         match self {
@@ -125,6 +138,9 @@ impl Scenario {
             Self::NodeLoss => Dials { nodes: 3, without_agent: Some(2), ..usual },
             Self::BadBackend => {
                 Dials { seconds: 30, agent_arguments: &["--bad-backend-after", "8"], ..usual }
+            }
+            Self::AddressReused | Self::AddressReusedBySame => {
+                Dials { seconds: 40, threads: 4, source_ports: Some(8), ..usual }
             }
             Self::NewSide => Dials { setup: Setup::Naive, ..usual },
             Self::StatefulSet | Self::DaemonSet => Dials { seconds: 28, ..usual },

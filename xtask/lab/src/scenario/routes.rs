@@ -1,5 +1,6 @@
-//! Which backend the kernel gave each connection: conntrack's NEW events in a node's namespace. A
-//! SYN that follows an old entry makes no event, and goes where the entry's event says.
+//! Which backend the kernel gave each connection: conntrack's events in a node's namespace. A SYN that
+//! follows an old entry makes no event, and goes where the entry's event says, unless that entry has
+//! ended: then no backend was chosen at all (it was rejected).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,8 +28,14 @@ pub struct RouteListener {
     log: PathBuf,
 }
 
-/// Time in nanoseconds, dialled, backend.
-type Route = (i64, SocketAddr, SocketAddr);
+/// An entry: when it was made, in nanoseconds, from where to where, and when it ended.
+#[derive(Debug, Clone, Copy)]
+struct Route {
+    made: i64,
+    dialled: SocketAddr,
+    backend: SocketAddr,
+    ended: Option<i64>,
+}
 
 /// (node, client's end) → its routes, in the order of time.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +44,7 @@ pub struct Routes {
 }
 
 impl RouteListener {
-    /// Listens for every new TCP entry.
+    /// Listens for every TCP entry's begin and end.
     pub fn start(node: &ClusterNode, out: &Path) -> Result<Self> {
         let name = node.addresses.name.clone();
         let log = out.join(format!("conntrack-new-{name}.txt"));
@@ -45,7 +52,7 @@ impl RouteListener {
         let child = node
             .namespace
             .command("conntrack")
-            .args(["-E", "-e", "NEW", "-p", "tcp", "-o", "timestamp"])
+            .args(["-E", "-e", "NEW,DESTROY", "-p", "tcp", "-o", "timestamp"])
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(Stdio::null())
@@ -69,7 +76,11 @@ impl RouteListener {
                 .with_context(|| format!("read a line of {}: {line}", self.log.display()))?;
             let at = event.at.context("an event has a time")?;
             let at = i64::try_from(at.as_nanosecond()).context("a time of this age")?;
-            routes.add(&self.node, event.client, at, event.dialled, event.backend);
+            if event.ended {
+                routes.end(&self.node, event.client, at, event.dialled);
+            } else {
+                routes.add(&self.node, event.client, at, event.dialled, event.backend);
+            }
         }
         Ok(())
     }
@@ -85,10 +96,18 @@ impl Routes {
         backend: SocketAddr,
     ) {
         let known = self.by_client.entry((node.to_owned(), client)).or_default();
-        known.push((at, dialled, backend));
+        known.push(Route { made: at, dialled, backend, ended: None });
     }
 
-    /// Where the connection went that a client began and ended from this end at these times: as its
+    fn end(&mut self, node: &str, client: SocketAddr, at: i64, dialled: SocketAddr) {
+        let mut known = self.by_client.get_mut(&(node.to_owned(), client)).into_iter().flatten();
+        if let Some(route) = known.rfind(|route| route.dialled == dialled && route.ended.is_none())
+        {
+            route.ended = Some(at);
+        }
+    }
+
+    /// When the entry was made, and where the connection went that a client began and ended from this end at these times: as its
     /// own event says, which is the first of them (the port may be used again at once); without one
     /// as the entry says that was there already.
     pub fn backend(
@@ -97,12 +116,15 @@ impl Routes {
         client: SocketAddr,
         dialled: SocketAddr,
         (start, end): (i64, i64),
-    ) -> Option<SocketAddr> {
+    ) -> Option<(i64, SocketAddr)> {
         let known = self.by_client.get(&(node.to_owned(), client))?;
-        let mut known = known.iter().filter(|(_, to, _)| *to == dialled);
+        let mut known = known.iter().filter(|route| route.dialled == dialled);
         let begun = start.saturating_sub(BEFORE_NS);
-        let own = known.clone().find(|(at, ..)| (begun..=end.saturating_add(LATE_NS)).contains(at));
-        own.or_else(|| known.rfind(|(at, ..)| *at < begun)).map(|(_, _, backend)| *backend)
+        let within = begun..=end.saturating_add(LATE_NS);
+        let own = known.clone().find(|route| within.contains(&route.made));
+        let is_there =
+            |route: &&Route| route.made < begun && route.ended.is_none_or(|ended| ended >= begun);
+        own.or_else(|| known.rfind(is_there)).map(|route| (route.made, route.backend))
     }
 }
 
@@ -121,9 +143,10 @@ mod tests {
         routes.add("n1", client, 1_000, service, address("10.244.2.7:8080"));
         routes.add("n1", client, 9_000_000_000, service, address("10.244.2.8:8080"));
         let early = routes.backend("n1", client, service, (5_000_000_000, 8_000_000_000));
-        assert_eq!(early, Some(address("10.244.2.7:8080")));
+        assert_eq!(early, Some((1_000, address("10.244.2.7:8080"))));
         let late = (9_000_000_100, 9_001_000_000);
-        assert_eq!(routes.backend("n1", client, service, late), Some(address("10.244.2.8:8080")));
+        let backend = routes.backend("n1", client, service, late);
+        assert_eq!(backend, Some((9_000_000_000, address("10.244.2.8:8080"))));
         assert_eq!(routes.backend("n2", client, service, late), None);
     }
 
@@ -134,7 +157,7 @@ mod tests {
         routes.add("n1", client, 10_005_000_000, service, address("10.244.2.7:8080"));
         let times = (10_000_000_000, 10_000_300_000);
         let backend = routes.backend("n1", client, service, times);
-        assert_eq!(backend, Some(address("10.244.2.7:8080")));
+        assert_eq!(backend, Some((10_005_000_000, address("10.244.2.7:8080"))));
     }
 
     #[test]
@@ -145,6 +168,16 @@ mod tests {
         routes.add("n1", client, 10_000_000_000, service, first);
         routes.add("n1", client, 10_000_600_000, service, second);
         let times = (9_999_900_000, 10_000_700_000);
-        assert_eq!(routes.backend("n1", client, service, times), Some(first));
+        assert_eq!(routes.backend("n1", client, service, times), Some((10_000_000_000, first)));
+    }
+
+    #[test]
+    fn without_an_entry_of_its_own_or_one_that_is_still_there_a_connection_has_no_backend() {
+        let mut routes = Routes::default();
+        let (client, service) = (address("10.244.1.5:42526"), address("10.96.0.80:80"));
+        routes.add("n1", client, 1_000, service, address("10.244.2.7:8080"));
+        routes.end("n1", client, 2_000_000_000, service);
+        let times = (9_000_000_000, 9_001_000_000);
+        assert_eq!(routes.backend("n1", client, service, times), None);
     }
 }

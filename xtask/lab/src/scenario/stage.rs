@@ -24,6 +24,8 @@ use crate::run::cluster::{Cluster, NAMESPACE};
 use crate::run::workload::{self, SERVICE_PORT};
 use crate::setup::Setup;
 
+/// Number of a Service that no client dials: beyond those that are.
+const UNDIALLED: u8 = 9;
 /// What is waited for takes some seconds; this long means that it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
@@ -157,6 +159,13 @@ impl<'a> Stage<'a> {
             addresses: addresses.iter().map(|a| SocketAddr::new(*a, SERVICE_PORT)).collect(),
         });
         Ok(())
+    }
+
+    /// Creates a Service for an application's pods that no client dials.
+    pub async fn serve_others(&self, application: &str) -> Result<()> {
+        let addresses = self.plan.further_service(UNDIALLED);
+        let object = workload::service(application, application, &addresses);
+        self.create("Service", "v1", object).await.map(drop)
     }
 
     /// Creates a workload that is named like its application.

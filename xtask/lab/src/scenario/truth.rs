@@ -144,7 +144,8 @@ impl Ledger {
             self.routes.backend(&truth.node, local, *dialled, times)
         });
         // Between two sets of rules a SYN can pass as it is: an entry without a backend.
-        let Some(backend) = backend.filter(|backend| !served.addresses.contains(backend)) else {
+        let backend = backend.filter(|(_, backend)| !served.addresses.contains(backend));
+        let Some((made, backend)) = backend else {
             // Nothing was chosen: the removal that emptied the Service is to blame.
             let emptied = self
                 .removals
@@ -153,8 +154,10 @@ impl Ledger {
             let expected = emptied.map(|removal| self.removed(removal)).unwrap_or_default();
             return Judged { backend: None, pod: None, expected };
         };
+        // Whoever had the address when the entry was made: another may have it now.
+        let made = time(made).min(end);
         let began =
-            self.starts.iter().rfind(|s| s.addresses.contains(&backend.ip()) && s.at <= end);
+            self.starts.iter().rfind(|s| s.addresses.contains(&backend.ip()) && s.at <= made);
         let Some((began, pod)) = began.and_then(|s| Some((s, self.pods.get(&s.uid)?))) else {
             return Judged { backend: Some(backend), pod: None, expected: Vec::new() };
         };

@@ -1,5 +1,6 @@
 //! What each scenario creates, and what it does to the cluster under load.
 
+mod addresses;
 mod argo;
 mod faults;
 mod removals;
@@ -94,6 +95,9 @@ pub async fn act(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
         Scenario::NodeLoss => faults::lose_node(stage).await,
         Scenario::Restart => faults::restart(stage).await,
         Scenario::BadBackend => faults::make_bad(stage).await,
+        Scenario::Emptied => removals::empty(stage).await,
+        Scenario::AddressReused => addresses::reuse(stage, WEB).await,
+        Scenario::AddressReusedBySame => addresses::reuse(stage, API).await,
         Scenario::ArgoRollout => argo::roll_out(stage).await,
         Scenario::AgentUpgraded => rollouts::one(stage, 3).await,
         Scenario::AgentRestarted => rollouts::one(stage, usize::try_from(RESTARTED_PODS)?).await,

@@ -18,6 +18,15 @@ pub async fn scale_down(stage: &Stage<'_>) -> Result<()> {
     stage.settled(API, "1", 2).await
 }
 
+/// All replicas are taken away, and given back.
+pub async fn empty(stage: &Stage<'_>) -> Result<()> {
+    stage.scale(API, 0).await?;
+    stage.settled(API, "1", 0).await?;
+    sleep(Duration::from_secs(2)).await;
+    stage.scale(API, 3).await?;
+    stage.settled(API, "1", 3).await
+}
+
 /// Four replicas become two when three of them are of the new version.
 pub async fn scale_down_during_rollout(stage: &Stage<'_>) -> Result<()> {
     stage.roll_out(API, "2").await?;
