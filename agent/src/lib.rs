@@ -20,7 +20,6 @@ pub mod cluster;
 pub mod endpoints;
 pub mod engine;
 pub mod failing;
-#[cfg(feature = "probe")]
 pub mod http;
 #[cfg(feature = "probe")]
 pub mod metrics;

@@ -10,7 +10,7 @@ use super::{clocks, failure_log::FailureLog, now, outbox::Outbox, probe_task::Ke
 use crate::{
     cluster::ClusterStats,
     engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
-    http::{FailuresAnswer, Query, RolloutsAnswer, StatusAnswer},
+    http::{self, Query, StatusAnswer},
     metrics::Metrics,
     model::Mono,
     probe::HOOKS,
@@ -225,16 +225,11 @@ impl EngineTask {
                 drop(reply.send(self.metrics.encode().map_err(|error| error.to_string())));
             }
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Query::Rollouts(reply) => {
-                let rollouts = self.state.rollouts().all().rev();
-                let rollouts = rollouts.map(|rollout| self.state.rollout_report(rollout)).collect();
-                drop(reply.send(Ok(RolloutsAnswer { node: self.node.clone(), rollouts })));
+            Query::Rollouts(reply) => drop(reply.send(Ok(http::rollouts(&self.state)))),
+            Query::Failures(of, reply) => {
+                drop(reply.send(Ok(http::failures(&self.state, &of))));
             }
-            Query::Failures(reply) => {
-                let failures = self.state.failures();
-                let failures = failures.map(|failure| self.state.failure_report(failure)).collect();
-                drop(reply.send(Ok(FailuresAnswer { node: self.node.clone(), failures })));
-            }
+            Query::Lanes(id, reply) => drop(reply.send(Ok(http::lanes(&self.state, &id)))),
         }
     }
 
@@ -274,6 +269,8 @@ impl EngineTask {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION"),
             started: self.state.clock().wall(self.started),
+            now: self.state.wall_now(),
+            playback: None,
             coverage: self.state.coverage_report(),
             ready: not_ready.is_empty(),
             not_ready,

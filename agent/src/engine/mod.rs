@@ -6,6 +6,7 @@
 //! # Layout
 //! - `input`: everything that can happen
 //! - `state`: what is remembered; `report`: what is told of it
+//! - `lanes`: the life of each pod in a rollout
 //! - `step`: one input, one step
 //! - `cluster`: what the API server said
 //! - `local`: which addresses are this node's pods
@@ -21,6 +22,7 @@ mod converge;
 mod coverage;
 mod dialled;
 mod input;
+mod lanes;
 mod local;
 mod report;
 mod state;
@@ -29,6 +31,7 @@ mod verdicts;
 
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
 pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Lost, Request, What};
+pub use lanes::{LaneReport, Lanes, MAX_LANES};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
     RolloutReport, TransportAddress, WorkloadName, seconds,

@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::{
     cluster::ClusterSnapshot,
-    engine::{CoverageReport, FailureReport, RolloutReport},
+    engine::{CoverageReport, FailureReport, LaneReport, Lanes, RolloutReport, State},
+    model::{Failure, RolloutId},
 };
 
 /// A question to the engine's task.
@@ -20,7 +21,19 @@ pub enum Query {
     /// `/api/v1/rollouts`
     Rollouts(oneshot::Sender<Answer<RolloutsAnswer>>),
     /// `/api/v1/failures`
-    Failures(oneshot::Sender<Answer<FailuresAnswer>>),
+    Failures(FailuresOf, oneshot::Sender<Answer<FailuresAnswer>>),
+    /// `/api/v1/lanes`; no such rollout: `None`
+    Lanes(RolloutId, oneshot::Sender<Answer<Option<LanesAnswer>>>),
+}
+
+/// Which failures are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailuresOf {
+    /// Of this rollout alone.
+    pub rollout: Option<RolloutId>,
+    /// At most so many, the newest.
+    pub limit: Option<usize>,
 }
 
 /// An answer, or why there is none.
@@ -35,6 +48,10 @@ pub struct StatusAnswer {
     pub version: &'static str,
     /// When it started.
     pub started: Timestamp,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
+    /// Set where this is a recording that is played back.
+    pub playback: Option<PlaybackReport>,
     /// What it was there for: it cannot know of anything else.
     pub coverage: CoverageReport,
     /// Ready: probes attached, watches in step.
@@ -74,6 +91,8 @@ pub struct StatusAnswer {
 pub struct RolloutsAnswer {
     /// This node.
     pub node: Arc<str>,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
     /// Rollouts, newest first.
     pub rollouts: Vec<RolloutReport>,
 }
@@ -83,6 +102,64 @@ pub struct RolloutsAnswer {
 pub struct FailuresAnswer {
     /// This node.
     pub node: Arc<str>,
+    /// How many fit the question, those past its limit included.
+    pub matching: usize,
     /// Failures, newest last; the last 10,000.
     pub failures: Vec<FailureReport>,
+}
+
+/// `/api/v1/lanes?rollout=ID`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LanesAnswer {
+    /// This node.
+    pub node: Arc<str>,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
+    /// The rollout.
+    pub rollout: RolloutReport,
+    /// The pods that it replaced or brought, old ones first.
+    pub lanes: Vec<LaneReport>,
+    /// Pods left out for want of room.
+    pub left_out: usize,
+}
+
+/// A recording that is played back rather than a node that is watched.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlaybackReport {
+    /// The file.
+    pub file: String,
+    /// All of it has been played.
+    pub finished: bool,
+    /// The line at which it is cut off, if it is.
+    pub cut_off_at: Option<usize>,
+}
+
+/// The rollouts, newest first.
+pub(crate) fn rollouts(state: &State) -> RolloutsAnswer {
+    let rollouts = state.rollouts().all().rev();
+    let rollouts = rollouts.map(|rollout| state.rollout_report(rollout)).collect();
+    RolloutsAnswer { node: state.node().clone(), now: state.wall_now(), rollouts }
+}
+
+/// The failures asked for.
+pub(crate) fn failures(state: &State, of: &FailuresOf) -> FailuresAnswer {
+    let fits = |failure: &&Failure| of.rollout.is_none() || failure.rollout == of.rollout;
+    let matching = state.failures().filter(fits).count();
+    let left_out = of.limit.map_or(0, |limit| matching.saturating_sub(limit));
+    let listed = state.failures().filter(fits).skip(left_out);
+    let failures = listed.map(|failure| state.failure_report(failure)).collect();
+    FailuresAnswer { node: state.node().clone(), matching, failures }
+}
+
+/// The lanes of a rollout.
+pub(crate) fn lanes(state: &State, id: &RolloutId) -> Option<LanesAnswer> {
+    let rollout = state.rollout_report(state.rollouts().get(id)?);
+    let Lanes { lanes, left_out } = state.lanes(id)?;
+    Some(LanesAnswer {
+        node: state.node().clone(),
+        now: state.wall_now(),
+        rollout,
+        lanes,
+        left_out,
+    })
 }
