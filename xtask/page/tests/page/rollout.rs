@@ -29,7 +29,7 @@ async fn the_timeline_has_a_lane_for_each_pod_and_each_failure_is_in_a_mark() ->
         assert_eq!(browser.number(&drawn).await?, 1, "{line}");
     }
     let label = browser
-        .text("return document.querySelector('.picture svg').getAttribute('aria-label')")
+        .text("return document.querySelector('.picture svg.timeline').getAttribute('aria-label')")
         .await?;
     assert!(label.contains("6 pods") && label.contains("28 refused"), "{label}");
     browser.picture(&picture("rollout-light"), 1_360).await?;
