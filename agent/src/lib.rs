@@ -20,6 +20,8 @@ pub mod cluster;
 pub mod endpoints;
 pub mod engine;
 pub mod failing;
+#[cfg(feature = "probe")]
+pub mod history;
 pub mod http;
 #[cfg(feature = "probe")]
 pub mod metrics;

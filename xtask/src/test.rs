@@ -53,7 +53,7 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 12] = [
+const CELLS: [(&str, &str); 13] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
@@ -64,6 +64,7 @@ const CELLS: [(&str, &str); 12] = [
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
     ("new-side", "scenario new-side"),
     ("agent-restarted", "scenario agent-restarted"),
+    ("agent-upgraded", "scenario agent-upgraded"),
     ("api-gone", "fault api-gone --lasts 15"),
     ("api-older", "fault api-older"),
 ];
@@ -102,7 +103,11 @@ fn steps() -> Vec<Step> {
             )
         }),
         step("tests", "unit, property, recording, kernel, process and lab tests", || {
-            shell::run(with_root_runner(cargo().args(["test", "--workspace", "--no-fail-fast"])))
+            let tests = ["test", "--workspace", "--exclude", "rollrace-page", "--no-fail-fast"];
+            shell::run(with_root_runner(cargo().args(tests)))
+        }),
+        step("page", "the page says in a browser what the engine says, in both themes", || {
+            shell::run(cargo().args(["test", "--package", "rollrace-page"]))
         }),
         step(
             "kernel-helper",
@@ -199,7 +204,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    setup::ensure(args.yes || std::env::var_os("CI").is_some())?;
+    setup::ensure(setup::For::Tests, args.yes || std::env::var_os("CI").is_some())?;
     let begin = Instant::now();
     let mut failed = Vec::new();
     let count = steps.len();

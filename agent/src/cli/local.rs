@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use super::Failed;
 use crate::http;
 
-/// Binds, says where, and serves what `routes` makes until Ctrl-C.
+/// Binds, says where, and serves what is made until Ctrl-C.
 pub(super) fn serve(
     address: SocketAddr,
     flag: &str,
-    routes: impl FnOnce(CancellationToken) -> Router,
+    make: impl FnOnce(CancellationToken) -> Router,
 ) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -37,7 +37,7 @@ pub(super) fn serve(
             .map_err(Failed::unavailable)?;
         let bound = listener.local_addr().context("the listener has no address")?;
         let shutdown = CancellationToken::new();
-        let router = routes(shutdown.clone());
+        let router = make(shutdown.clone());
         // Other sites must not read it through a name of theirs that leads here.
         let router = if bound.ip().is_loopback() {
             router.layer(middleware::from_fn(only_by_local_name))

@@ -57,7 +57,7 @@ pub struct LaneReport {
 
 /// The lanes of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Lanes {
+pub struct LanesReport {
     /// Old pods first, each side in the order in which they left or came.
     pub lanes: Vec<LaneReport>,
     /// Pods left out for want of room.
@@ -65,38 +65,38 @@ pub struct Lanes {
 }
 
 /// A pod's lifetimes at all its addresses, joined.
-#[derive(Default)]
 struct Lane<'a> {
+    side: Side,
+    hash: Arc<str>,
     endpoints: BTreeSet<SocketAddr>,
     lives: Vec<&'a Lifetime>,
 }
 
+/// By the pod's UID.
+type Lanes<'a> = BTreeMap<&'a str, Lane<'a>>;
+
 impl State {
     /// The pods that a rollout replaced or brought; `None` if there is no such rollout.
-    pub fn lanes(&self, id: &RolloutId) -> Option<Lanes> {
+    pub fn lanes(&self, id: &RolloutId) -> Option<LanesReport> {
         let rollout = self.rollouts.get(id)?;
-        let mut by_pod: BTreeMap<&str, (Side, Arc<str>, Lane<'_>)> = BTreeMap::new();
+        let mut seen: BTreeMap<&str, Option<Lane<'_>>> = BTreeMap::new();
         for life in self.lives_during(rollout) {
             let Some(pod) = &life.pod else { continue };
-            let known = by_pod.get_mut(&*pod.uid);
-            let lane = match known {
-                Some((_, _, lane)) => lane,
-                None => {
-                    let Some((side, hash)) = self.side_of(rollout, life, &pod.uid) else {
-                        continue;
-                    };
-                    &mut by_pod.entry(&pod.uid).or_insert((side, hash, Lane::default())).2
-                }
-            };
-            lane.endpoints.insert(life.endpoint);
-            lane.lives.push(life);
+            let lane = seen.entry(&pod.uid).or_insert_with(|| {
+                let (side, hash) = self.side_of(rollout, life, &pod.uid)?;
+                Some(Lane { side, hash, endpoints: BTreeSet::new(), lives: Vec::new() })
+            });
+            if let Some(lane) = lane {
+                lane.endpoints.insert(life.endpoint);
+                lane.lives.push(life);
+            }
         }
+        let by_pod: Lanes<'_> =
+            seen.into_iter().filter_map(|(uid, lane)| Some((uid, lane?))).collect();
         let closed = self.listeners_closed(&by_pod);
         let mut lanes: Vec<LaneReport> = by_pod
-            .into_iter()
-            .map(|(uid, (side, hash, lane))| {
-                self.lane(uid, side, hash, &lane, closed.get(uid).copied())
-            })
+            .iter()
+            .map(|(uid, lane)| self.lane(uid, lane, closed.get(uid).copied()))
             .collect();
         lanes.sort_by(|one, other| {
             let key = |lane: &LaneReport| match lane.side {
@@ -107,7 +107,7 @@ impl State {
         });
         let left_out = lanes.len().saturating_sub(MAX_LANES);
         lanes.truncate(MAX_LANES);
-        Some(Lanes { lanes, left_out })
+        Some(LanesReport { lanes, left_out })
     }
 
     /// Lifetimes in the rollout's namespace that overlap it.
@@ -141,30 +141,21 @@ impl State {
     }
 
     /// When each pod first refused a SYN after it had left, by UID.
-    fn listeners_closed<'a>(
-        &self,
-        by_pod: &BTreeMap<&'a str, (Side, Arc<str>, Lane<'a>)>,
-    ) -> BTreeMap<&'a str, Mono> {
-        let mut at: BTreeMap<SocketAddr, Vec<(&'a str, Mono)>> = BTreeMap::new();
-        for (uid, (_, _, lane)) in by_pod {
+    fn listeners_closed<'a>(&self, by_pod: &Lanes<'a>) -> BTreeMap<&'a str, Mono> {
+        let mut at: BTreeMap<SocketAddr, Vec<(&'a str, &'a Lifetime)>> = BTreeMap::new();
+        for (uid, lane) in by_pod {
             for life in &lane.lives {
-                if let Some(left) = life.left {
-                    at.entry(life.endpoint)
-                        .or_default()
-                        .push((uid, life.left_after.unwrap_or(left)));
-                }
+                at.entry(life.endpoint).or_default().push((uid, life));
             }
         }
         let mut closed: BTreeMap<&str, Mono> = BTreeMap::new();
         for failure in self.failures.iter().filter(|failure| failure.class == Class::Refused) {
             let lives = failure.backend.and_then(|backend| at.get(&backend)).into_iter().flatten();
-            for (uid, left_after) in lives {
-                let is_it = by_pod.get(uid).is_some_and(|(_, _, lane)| {
-                    lane.lives
-                        .iter()
-                        .any(|life| life.pod.as_ref().is_some_and(|pod| pod.name == failure.pod))
-                });
-                if is_it && failure.ended >= *left_after {
+            for (uid, life) in lives {
+                let is_of_pod = life.pod.as_ref().is_some_and(|pod| pod.name == failure.pod);
+                // It may have left before that was seen here.
+                let left = life.left_after.or(life.left);
+                if is_of_pod && left.is_some_and(|left| failure.ended >= left) {
                     let known = closed.entry(uid).or_insert(failure.ended);
                     *known = failure.ended.min(*known);
                 }
@@ -173,14 +164,7 @@ impl State {
         closed
     }
 
-    fn lane(
-        &self,
-        uid: &str,
-        side: Side,
-        hash: Arc<str>,
-        lane: &Lane<'_>,
-        closed: Option<Mono>,
-    ) -> LaneReport {
+    fn lane(&self, uid: &str, lane: &Lane<'_>, closed: Option<Mono>) -> LaneReport {
         let clock: Clock = self.clock();
         let wall = |at: Option<Mono>| at.map(|at| clock.wall(at));
         let lives = || lane.lives.iter();
@@ -194,8 +178,8 @@ impl State {
             uid: uid.into(),
             endpoints: lane.endpoints.iter().copied().map(Into::into).collect(),
             node: lives().find_map(|life| life.node.clone()),
-            side,
-            hash,
+            side: lane.side,
+            hash: lane.hash.clone(),
             appeared: wall(appeared),
             ready: wall(lives().filter_map(|life| life.ready).min()),
             first_answer: wall(lives().filter_map(|life| life.first_answer).min()),

@@ -15,12 +15,14 @@
 //! - `verdicts`: failures held until they can be decided
 //! - `converge`: how long after its deletion a pod was still chosen
 //! - `coverage`: since when this agent is there, and the gaps
+//! - `history`: what outlives the agent
 
 mod ask;
 mod cluster;
 mod converge;
 mod coverage;
 mod dialled;
+mod history;
 mod input;
 mod lanes;
 mod local;
@@ -30,11 +32,12 @@ mod step;
 mod verdicts;
 
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
+pub use history::{History, Past, Recalled};
 pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Lost, Request, What};
-pub use lanes::{LaneReport, Lanes, MAX_LANES};
+pub use lanes::{LaneReport, LanesReport, MAX_LANES};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
     RolloutReport, TransportAddress, WorkloadName, seconds,
 };
-pub use state::{Config, FailureLabels, Outputs, State, Watch};
+pub use state::{Config, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
 pub use step::step;

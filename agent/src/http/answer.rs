@@ -1,6 +1,6 @@
 //! What the API answers, and how it asks the engine for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     cluster::ClusterSnapshot,
-    engine::{CoverageReport, FailureReport, LaneReport, Lanes, RolloutReport, State},
+    engine::{CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport, State},
     model::{Failure, RolloutId},
 };
 
@@ -82,8 +82,25 @@ pub struct StatusAnswer {
     pub conntrack: bool,
     /// The API server's side.
     pub cluster: ClusterSnapshot,
+    /// What is kept for the next agent; null without `--state-dir`.
+    pub history: Option<HistoryStatus>,
     /// Failure lines left out of the log by its rate limit.
     pub log_suppressed: u64,
+}
+
+/// How it stands with the history, as `/api/v1/status` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct HistoryStatus {
+    /// The file.
+    pub path: Arc<Path>,
+    /// When it was last written; null: not yet.
+    pub written: Option<Timestamp>,
+    /// Its size then.
+    pub bytes: u64,
+    /// How often it could not be written; a restart now loses what came since `written`.
+    pub failed: u64,
+    /// Pods and endpoint lifetimes that there was no room for in it.
+    pub left_out: u64,
 }
 
 /// `/api/v1/rollouts`
@@ -117,6 +134,8 @@ pub struct LanesAnswer {
     pub now: Timestamp,
     /// The rollout.
     pub rollout: RolloutReport,
+    /// Whether its pods' lives are known: not those from before the machine was booted.
+    pub known: bool,
     /// The pods that it replaced or brought, old ones first.
     pub lanes: Vec<LaneReport>,
     /// Pods left out for want of room.
@@ -137,29 +156,56 @@ pub struct PlaybackReport {
 /// The rollouts, newest first.
 pub(crate) fn rollouts(state: &State) -> RolloutsAnswer {
     let rollouts = state.rollouts().all().rev();
-    let rollouts = rollouts.map(|rollout| state.rollout_report(rollout)).collect();
-    RolloutsAnswer { node: state.node().clone(), now: state.wall_now(), rollouts }
+    let rollouts = rollouts.map(|rollout| state.rollout_report(rollout));
+    let past = state.past().rollouts.iter().rev().cloned();
+    RolloutsAnswer {
+        node: state.node().clone(),
+        now: state.wall_now(),
+        rollouts: rollouts.chain(past).collect(),
+    }
 }
 
 /// The failures asked for.
 pub(crate) fn failures(state: &State, of: &FailuresOf) -> FailuresAnswer {
-    let fits = |failure: &&Failure| of.rollout.is_none() || failure.rollout == of.rollout;
-    let matching = state.failures().filter(fits).count();
+    let fits = |rollout: &Option<RolloutId>| of.rollout.is_none() || *rollout == of.rollout;
+    let past = || state.past().failures.iter().filter(|failure| fits(&failure.rollout));
+    let present = || state.failures().filter(|failure| fits(&failure.rollout));
+    let matching = past().count() + present().count();
     let left_out = of.limit.map_or(0, |limit| matching.saturating_sub(limit));
-    let listed = state.failures().filter(fits).skip(left_out);
-    let failures = listed.map(|failure| state.failure_report(failure)).collect();
-    FailuresAnswer { node: state.node().clone(), matching, failures }
+    let listed = past()
+        .map(Listed::Past)
+        .chain(present().map(Listed::Present))
+        .skip(left_out)
+        .map(|failure| failure.report(state));
+    FailuresAnswer { node: state.node().clone(), matching, failures: listed.collect() }
 }
 
-/// The lanes of a rollout.
+/// A failure before it is told: most need not be.
+enum Listed<'a> {
+    Past(&'a FailureReport),
+    Present(&'a Failure),
+}
+
+impl Listed<'_> {
+    fn report(self, state: &State) -> FailureReport {
+        match self {
+            Self::Past(report) => report.clone(),
+            Self::Present(failure) => state.failure_report(failure),
+        }
+    }
+}
+
+/// The lanes of a rollout. Of one from before the machine was booted only the report is left.
 pub(crate) fn lanes(state: &State, id: &RolloutId) -> Option<LanesAnswer> {
-    let rollout = state.rollout_report(state.rollouts().get(id)?);
-    let Lanes { lanes, left_out } = state.lanes(id)?;
-    Some(LanesAnswer {
-        node: state.node().clone(),
-        now: state.wall_now(),
-        rollout,
-        lanes,
-        left_out,
-    })
+    let answer = |rollout: RolloutReport, lanes: Option<LanesReport>| {
+        let known = lanes.is_some();
+        let LanesReport { lanes, left_out } = lanes.unwrap_or_default();
+        let (node, now) = (state.node().clone(), state.wall_now());
+        LanesAnswer { node, now, rollout, known, lanes, left_out }
+    };
+    if let Some(rollout) = state.rollouts().get(id) {
+        return Some(answer(state.rollout_report(rollout), state.lanes(id)));
+    }
+    let past = state.past().rollouts.iter().find(|rollout| rollout.id == *id)?;
+    Some(answer(past.clone(), None))
 }

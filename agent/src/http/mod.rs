@@ -18,9 +18,10 @@ mod playback;
 mod serve;
 
 pub use answer::{
-    Answer, FailuresAnswer, FailuresOf, LanesAnswer, PlaybackReport, Query, RolloutsAnswer,
-    StatusAnswer,
+    Answer, FailuresAnswer, FailuresOf, HistoryStatus, LanesAnswer, PlaybackReport, Query,
+    RolloutsAnswer, StatusAnswer,
 };
+#[cfg(feature = "probe")]
 pub(crate) use answer::{failures, lanes, rollouts};
 pub use many::{AgentUrl, Many, many};
 pub(crate) use page::page;

@@ -34,12 +34,12 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 /// The page's routes.
 pub(crate) fn page() -> Router {
-    FILES
-        .into_iter()
-        .fold(Router::new(), |router, file| router.route(file.0, get(move || answer(file))))
+    FILES.into_iter().fold(Router::new(), |router, file| {
+        router.route(file.0, get(move || async move { answer(file) }))
+    })
 }
 
-async fn answer((_, media_type, content): File) -> Response {
+fn answer((_, media_type, content): File) -> Response {
     let headers: [(HeaderName, &str); 5] = [
         (header::CONTENT_TYPE, media_type),
         (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -132,6 +132,7 @@ impl Playback {
             probes: BTreeMap::new(),
             conntrack: true,
             cluster: ClusterSnapshot::default(),
+            history: None,
             log_suppressed: 0,
         }
     }

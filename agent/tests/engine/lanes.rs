@@ -19,8 +19,8 @@ fn lane(world: &World, pod: &str) -> LaneReport {
     lanes(world).into_iter().find(|lane| &*lane.pod == pod).expect("a lane")
 }
 
-fn at(time: Mono) -> Option<Wall> {
-    Some(wall(time, 0))
+fn at(time: Mono) -> Wall {
+    wall(time, 0)
 }
 
 #[test]
@@ -52,10 +52,10 @@ fn a_lane_has_each_step_of_an_old_pod_at_the_time_at_which_this_node_saw_it() {
     let removed = world.now;
     world.pass(40_000);
     let lane = lane(&world, "old-a");
-    assert_eq!(lane.leaving, at(left));
-    assert_eq!(lane.listener_closed, at(closed));
-    assert_eq!(lane.gone, at(gone));
-    assert_eq!(lane.removed, at(removed));
+    assert_eq!(lane.leaving, Some(at(left)));
+    assert_eq!(lane.listener_closed, Some(at(closed)));
+    assert_eq!(lane.gone, Some(at(gone)));
+    assert_eq!(lane.removed, Some(at(removed)));
     assert_eq!(lane.node.as_deref(), Some("n2"));
     assert_eq!(lane.endpoints, [world.backend("old-a").into()]);
 }
@@ -71,7 +71,7 @@ fn a_new_pod_that_refuses_before_it_listens_has_not_closed_its_listener() {
     world.refused("new-b");
     world.pass(40_000);
     let lane = lane(&world, "new-b");
-    assert_eq!((lane.ready, lane.listener_closed, lane.gone), (at(ready), None, None));
+    assert_eq!((lane.ready, lane.listener_closed, lane.gone), (Some(at(ready)), None, None));
 }
 
 #[test]

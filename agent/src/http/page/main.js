@@ -98,6 +98,7 @@ function showRollout(id) {
   const answers = (detail.lanes ?? []).map(({ answer }) => answer).filter(Boolean);
   view.show({
     rollout, lanes, failures: listed, matching, now: known.now,
+    lanesKnown: answers.some((answer) => answer.known),
     leftOut: answers.reduce((total, answer) => total + answer.left_out, 0),
     gaps: known.status.flatMap(({ answer }) => answer.coverage.gaps.map((gap) => ({ from: at(gap.from), until: at(gap.until), why: `${answer.node}: ${gap.why}` }))),
     coveredSince: known.status.length === 1 ? at(known.status[0].answer.coverage.since) : null,

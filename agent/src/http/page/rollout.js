@@ -57,8 +57,9 @@ export class View {
     this.#put("picture", [width, zoom, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
       h("div", { class: "picture-head" }, h("h2", {}, "Timeline"), long ? this.#zooms(zoom) : null),
       legend(data),
-      data.lanes.length === 0 ? h("p", { class: "dim" }, "This agent has seen none of its pods in a slice.") : null,
+      data.lanes.length === 0 ? h("p", { class: "note" }, data.lanesKnown ? "None of its pods has been seen in a slice." : "The lives of its pods are not known any more: it was before the machine's last boot.") : null,
       timeline(data, { width, zoom }),
+      data.matching > data.failures.length ? h("p", { class: "note" }, `Drawn are the newest ${count(data.failures.length)} of ${count(data.matching)} failures.`) : null,
       data.leftOut > 0 ? h("p", { class: "note" }, `${plural(data.leftOut, "more pod")} not shown.`) : null,
     ]);
     const { convergence: measured } = data.rollout;
@@ -129,7 +130,7 @@ function settling(measured, width) {
     h("h2", {}, "Convergence"),
     h("p", { class: "note" }, "From a pod's deletion to the last new connection that a node's proxy still sent to it: what a preStop sleep must outlast. A lower bound: with little traffic the last connection comes early."),
     convergence(measured, { width }),
-    details("convergence", "As a table", table("Convergence by node and pod", ["Node", "Pod", "Convergence", "Too long by at most", "New connections after"], rows)),
+    details("convergence", "As a table", table("Convergence by node and pod", ["Node", "Pod", "Convergence", "Too long by at most", "New connections after"], rows, 2)),
   ];
 }
 
@@ -137,7 +138,7 @@ function listed({ failures, matching, now }) {
   if (matching === 0) return null;
   const newest = failures.slice(-LISTED).reverse();
   const rows = newest.map((failure) => h("tr", {},
-    h("td", {}, moment(failure.first_syn, now)),
+    h("td", {}, moment(failure.first_syn, now, true)),
     h("td", { class: `of-${failure.class}` }, glyph(failure.class), failure.class),
     h("td", {}, h("code", {}, socket(failure.client))),
     h("td", {}, failure.service || h("span", { class: "dim" }, "unknown")),
@@ -150,18 +151,19 @@ function listed({ failures, matching, now }) {
 
 function pods({ lanes, now }) {
   if (lanes.length === 0) return null;
-  const cell = (text) => h("td", {}, moment(text, now) ?? h("span", { class: "dim" }, "–"));
+  const cell = (text, exact = true) => h("td", {}, moment(text, now, exact) ?? h("span", { class: "dim" }, "–"));
   const rows = lanes.map((lane) => h("tr", {},
     h("td", {}, h("code", {}, lane.pod)), h("td", {}, lane.side), h("td", {}, lane.node ?? ""),
     h("td", {}, lane.endpoints.map(socket).join(", ")),
-    cell(lane.ready), cell(lane.deleted), cell(lane.leaving), cell(lane.listener_closed), cell(lane.gone)));
+    cell(lane.ready), cell(lane.deleted, false), cell(lane.leaving), cell(lane.listener_closed), cell(lane.gone)));
   return details("pods", "The lanes as a table", table("Pods", ["Pod", "Side", "Node", "Address", "Ready", "Deleted (to the second)", "Leaving", "Listener closed", "Gone"], rows), "Pods");
 }
 
-function table(name, columns, rows) {
+/** A table; the columns from the `numbers`th on are numbers. */
+function table(name, columns, rows, numbers = columns.length) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name, "data-key": `table ${name}` },
     h("table", { "aria-label": name },
-      h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col" }, column)))),
+      h("thead", {}, h("tr", {}, columns.map((column, index) => h("th", { scope: "col", class: index >= numbers ? "number" : null }, column)))),
       h("tbody", {}, rows)));
 }
 

@@ -117,8 +117,9 @@ export function timeline(data, { width, zoom }) {
   }
 
   function life(lane, barY) {
-    const end = at(lane.gone) ?? (lane.leaving ? null : range.until);
-    const last = end ?? (rollout.completed ? at(lane.removed) : null) ?? range.until;
+    const end = at(lane.gone);
+    // What comes after now is not known.
+    const last = end ?? Math.max(Math.min(range.until, now), range.from);
     const steps = [
       ["starting", at(lane.appeared) ?? (lane.ready ? null : range.from)],
       ["serving", at(lane.ready) ?? (lane.appeared ? null : range.from)],
@@ -138,7 +139,7 @@ export function timeline(data, { width, zoom }) {
     if (lane.side === "new" && inside(firstAnswer) && firstAnswer > at(lane.ready)) {
       elements.push(s("path", { d: `M${scale(firstAnswer)} ${barY - 2}v${BAR + 4}`, class: "answers" }, s("title", {}, `first answered a SYN of this node, ${offset(firstAnswer)}`)));
     }
-    if (end !== null && lane.gone && inside(end)) {
+    if (inside(end)) {
       elements.push(s("path", { d: `M${scale(end)} ${barY - 3}v${BAR + 6}`, class: "end" }, s("title", {}, `gone, ${offset(end)}`)));
     }
     return elements;

@@ -68,11 +68,13 @@ export function share(part, whole) {
   const percent = (100 * part) / whole;
   if (part === 0) return "0 %";
   const digits = percent >= 10 ? 0 : percent >= 1 ? 1 : percent >= 0.01 ? 2 : 4;
-  return `${percent.toFixed(digits)} %`;
+  return `${percent.toFixed(digits)}\u00a0%`;
 }
 
-/** A length of time from milliseconds. */
-export function length(ms) {
+/** A length of time from milliseconds; its unit never stands alone on a line. */
+export const length = (ms) => spelled(ms).replaceAll(" ", "\u00a0");
+
+function spelled(ms) {
   const seconds = ms / 1000;
   if (seconds < 0.0005) return "0 s";
   if (seconds < 1) return `${Math.round(ms)} ms`;
@@ -119,10 +121,12 @@ export function time(ms, today = Date.now()) {
   return day === parts(today).slice(0, 10) ? shown : `${day} ${shown}`;
 }
 
-/** A point in time as an element: short to read, exact when asked. */
-export function moment(text, today) {
+/** A point in time as an element: short to read, exact when asked, or to the millisecond at once. */
+export function moment(text, today, exact = false) {
   if (!text) return null;
-  return h("time", { datetime: text, title: `${parts(at(text)).replace("T", " ").slice(0, 23)} ${zone(at(text))}` }, time(at(text), today));
+  const ms = at(text);
+  const shown = time(ms, today) + (exact ? parts(ms).slice(19, 23) : "");
+  return h("time", { datetime: text, title: `${parts(ms).replace("T", " ").slice(0, 23)} ${zone(ms)}` }, shown);
 }
 
 /** `3 → 4`, by number where there is one. */
