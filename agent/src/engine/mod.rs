@@ -14,6 +14,7 @@
 //! - `dialled`: which Services this node's clients dial, and how often
 //! - `verdicts`: failures held until they can be decided
 //! - `converge`: how long after its deletion a pod was still chosen
+//! - `stale`: stale conntrack entries, when to scan for them, which to delete
 //! - `coverage`: since when this agent is there, and the gaps
 //! - `history`: what outlives the agent
 
@@ -27,17 +28,21 @@ mod input;
 mod lanes;
 mod local;
 mod report;
+mod stale;
 mod state;
 mod step;
 mod verdicts;
 
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
 pub use history::{History, Past, Recalled};
-pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Lost, Request, What};
+pub use input::{
+    AttemptCounts, ClusterChange, ConntrackScan, Evicted, FreshSyns, Input, Lost, Request, What,
+};
 pub use lanes::{LaneReport, LanesReport, MAX_LANES};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
-    RolloutReport, TransportAddress, WorkloadName, seconds,
+    RolloutReport, StaleEndpointReport, StaleReport, TransportAddress, WorkloadName, seconds,
 };
-pub use state::{Config, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
+pub use stale::{StaleEndpoint, StaleSum};
+pub use state::{Config, EvictMode, Eviction, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
 pub use step::step;

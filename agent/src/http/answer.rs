@@ -8,7 +8,9 @@ use tokio::sync::oneshot;
 
 use crate::{
     cluster::ClusterSnapshot,
-    engine::{CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport, State},
+    engine::{
+        CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport, StaleReport, State,
+    },
     model::{Failure, RolloutId},
 };
 
@@ -80,6 +82,10 @@ pub struct StatusAnswer {
     pub probes: BTreeMap<&'static str, bool>,
     /// Whether conntrack is there: without it Services cannot be told apart.
     pub conntrack: bool,
+    /// Stale conntrack entries now: new connections that reuse their ports go nowhere.
+    pub stale: StaleReport,
+    /// The scans that find them.
+    pub conntrack_scan: ScanStatus,
     /// The API server's side.
     pub cluster: ClusterSnapshot,
     /// What is kept for the next agent; null without `--state-dir`.
@@ -101,6 +107,23 @@ pub struct HistoryStatus {
     pub failed: u64,
     /// Pods and endpoint lifetimes that there was no room for in it.
     pub left_out: u64,
+}
+
+/// Scans of the conntrack table.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScanStatus {
+    /// Scans made.
+    pub scans: u64,
+    /// Scans that failed.
+    pub failed: u64,
+    /// Why the last one did.
+    pub error: Option<String>,
+    /// Processor time of the last one.
+    pub last_cost_seconds: f64,
+    /// Entries in the table of this namespace.
+    pub table_entries: Option<u64>,
+    /// The most that it may hold.
+    pub table_limit: Option<u64>,
 }
 
 /// `/api/v1/rollouts`

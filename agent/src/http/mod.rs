@@ -19,7 +19,7 @@ mod serve;
 
 pub use answer::{
     Answer, FailuresAnswer, FailuresOf, HistoryStatus, LanesAnswer, PlaybackReport, Query,
-    RolloutsAnswer, StatusAnswer,
+    RolloutsAnswer, ScanStatus, StatusAnswer,
 };
 #[cfg(feature = "probe")]
 pub(crate) use answer::{failures, lanes, rollouts};

@@ -8,10 +8,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{self, PlaybackReport, Query, StatusAnswer};
+use super::answer::{self, PlaybackReport, Query, ScanStatus, StatusAnswer};
 use crate::{
     cluster::ClusterSnapshot,
-    engine::{Input, State, step},
+    engine::{Input, State, What, step},
     model::Mono,
     record::Recording,
 };
@@ -29,6 +29,7 @@ pub struct Playback {
     begun: (Instant, Option<Mono>),
     report: PlaybackReport,
     failures: u64,
+    scans: u64,
 }
 
 impl Playback {
@@ -44,6 +45,7 @@ impl Playback {
             speed,
             report: PlaybackReport { file, finished: false, cut_off_at: recording.cut_off_at },
             failures: 0,
+            scans: 0,
         }
     }
 
@@ -81,6 +83,7 @@ impl Playback {
                 break;
             }
             let Some(input) = self.next.take() else { break };
+            self.scans += u64::from(matches!(input.what, What::Conntrack(_)));
             let decided = step(&mut self.state, input).failures.len();
             self.failures += u64::try_from(decided).unwrap_or(u64::MAX);
             self.next = self.inputs.next();
@@ -131,6 +134,15 @@ impl Playback {
             forgotten: state.forgotten().into(),
             probes: BTreeMap::new(),
             conntrack: true,
+            stale: state.stale_report(),
+            conntrack_scan: ScanStatus {
+                scans: self.scans,
+                failed: 0,
+                error: None,
+                last_cost_seconds: 0.0,
+                table_entries: None,
+                table_limit: None,
+            },
             cluster: ClusterSnapshot::default(),
             history: None,
             log_suppressed: 0,

@@ -9,13 +9,16 @@ function extreme(times, sign = 1) {
   return known.reduce((best, time) => (sign * (Date.parse(time) - Date.parse(best)) < 0 ? time : best));
 }
 
-/** The rollouts of all agents, newest first; the same rollout seen by several nodes is one. */
-export function rollouts(answers) {
+/**
+ * The rollouts of all agents, newest first; the same rollout seen by several nodes is one. `scanned`:
+ * the nodes whose conntrack table has been looked at, so that no stale entry there means none.
+ */
+export function rollouts(answers, scanned) {
   const byId = new Map();
   for (const { answer } of answers) {
     for (const rollout of answer?.rollouts ?? []) {
       const seen = byId.get(rollout.id) ?? [];
-      byId.set(rollout.id, [...seen, { node: answer.node, ...rollout }]);
+      byId.set(rollout.id, [...seen, { node: answer.node, scanned: scanned.has(answer.node), ...rollout }]);
     }
   }
   return [...byId.values()].map(one).sort((a, b) => Date.parse(b.started) - Date.parse(a.started));
@@ -46,9 +49,11 @@ export function one(seen) {
     last_failure: pick((rollout) => rollout.last_failure, -1),
     convergence: seen.flatMap((rollout) => rollout.convergence.map((known) => ({ node: rollout.node, ...known }))),
     lower_bound: seen.some((rollout) => rollout.lower_bound),
-    stale: stale.length === 0 ? null : {
+    stale: {
       entries: sum(stale, (known) => known.entries),
+      peak: sum(stale, (known) => known.peak),
       expires: stale.some((known) => known.entries > 0 && !known.expires) ? null : extreme(stale.map((known) => known.expires), -1),
+      unmeasured: seen.filter((rollout) => !rollout.scanned).map((rollout) => rollout.node),
     },
   };
 }
@@ -80,7 +85,7 @@ export function failures(answers) {
 
 /** A rollout that goes on, or whose tail may: it is worth asking often. */
 export function isLive(rollout, now) {
-  if (rollout.stale?.entries > 0) return true;
+  if (rollout.stale.entries > 0 && (!rollout.stale.expires || Date.parse(rollout.stale.expires) > now)) return true;
   if (rollout.superseded) return false;
   if (!rollout.completed || !rollout.last_old_pod_gone) return !rollout.completed || now - Date.parse(rollout.completed) < 600_000;
   return now - Date.parse(rollout.last_old_pod_gone) < 130_000;

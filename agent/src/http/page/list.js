@@ -76,10 +76,12 @@ export function classes(failures) {
 /** What stale conntrack entries may still break, and until when. */
 export function risk(rollout, now) {
   const { stale } = rollout;
-  if (!stale) return h("span", { class: "dim", title: "this agent does not tell" }, "not told");
-  if (stale.entries === 0) return h("span", { class: "dim" }, "nothing");
+  const unknown = stale.unmeasured.length === 0 ? null
+    : h("span", { class: "dim" }, rollout.nodes.length > 1 ? `not measured on ${stale.unmeasured.join(", ")}` : "not measured");
+  const isOver = stale.expires && at(stale.expires) <= now;
+  if (stale.entries === 0 || isOver) return unknown ?? h("span", { class: "dim" }, stale.peak > 0 ? "nothing any more" : "nothing");
   const until = stale.expires
     ? [" until ", moment(stale.expires, now)]
     : ", no end in sight: clients keep them alive";
-  return h("span", { class: "bad" }, plural(stale.entries, "stale entry", "stale entries"), until);
+  return [h("span", { class: "bad" }, plural(stale.entries, "stale entry", "stale entries"), until), unknown ? ["; ", unknown] : null];
 }

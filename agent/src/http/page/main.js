@@ -30,7 +30,7 @@ async function once() {
     ]);
     known.status = status.filter((each) => each.answer);
     known.unanswered = rollouts.filter((each) => each.error);
-    known.rollouts = join.rollouts(rollouts);
+    known.rollouts = join.rollouts(rollouts, new Set(known.status.filter(({ answer }) => answer.conntrack_scan?.scans > 0).map(({ answer }) => answer.node)));
     known.now = Math.max(...rollouts.map(({ answer }) => at(answer?.now) ?? 0), 0) || Date.now();
     detail = id ? { id, lanes, failures } : null;
     [known.fetched, known.failing] = [Date.now(), null];
@@ -149,6 +149,7 @@ function showCoverage() {
     }
     if (answer.undecided_failures > 0) notes.push(["info", `${node}: ${plural(answer.undecided_failures, "failure waits", "failures wait")} for evidence, at most 30 s.`]);
     if (answer.playback?.cut_off_at) notes.push(["warn", `The recording is cut off at line ${answer.playback.cut_off_at}.`]);
+    if (answer.conntrack_scan?.error) notes.push(["warn", `${node} cannot look at its conntrack table: ${answer.conntrack_scan.error}`]);
     for (const denied of answer.cluster.denied ?? []) notes.push(["warn", `${node} may not ${denied.verb} ${denied.resource}: ${denied.costs}`]);
   }
   const shown = notes.slice(0, 8).map(([kind, text]) => h("p", { class: kind }, text));

@@ -100,7 +100,7 @@ function figures(rollout, now) {
       [slowest ? `on ${slowest.node}, at most ${slowest.precision_seconds.toFixed(1)} s too long` : null,
         unmeasured > 0 ? `${slowest ? "; " : ""}${plural(unmeasured, "pod")} not measured` : null]),
     figure("Last old pod gone", rollout.last_old_pod_gone ? length(at(rollout.last_old_pod_gone) - at(rollout.started)) : "not seen yet", rollout.last_old_pod_gone ? "after the start" : null),
-    figure("Still at risk", risk(rollout, now)),
+    figure("Still at risk", risk(rollout, now), rollout.stale.peak > 0 ? `at most ${plural(rollout.stale.peak, "stale conntrack entry", "stale conntrack entries")} at a time` : null),
     rollout.lower_bound ? figure("Coverage", "lower bounds", partly(rollout)) : null);
 }
 
