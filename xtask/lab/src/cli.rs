@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::fault::FaultArgs;
-use crate::matrix::MatrixArgs;
+use crate::matrix::{MatrixArgs, TableArgs};
 use crate::net::{AddressPlan, IpFamily};
 use crate::rest::RestArgs;
 use crate::scenario::ScenarioArgs;
@@ -50,6 +50,8 @@ pub enum Command {
     Rest(RestArgs),
     /// Every cell of setups, modes and delays, and every scenario, several at a time
     Matrix(MatrixArgs),
+    /// The reference experiment: six setups in two modes, beside the published counts
+    Table(TableArgs),
     /// The server that runs in the pods
     #[command(hide = true)]
     Server(ServerArgs),

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Rest(args) if args.inside => rest::inside(&args),
         Command::Rest(args) => rest::outside(&args),
         Command::Matrix(args) => matrix::run(&args),
+        Command::Table(args) => matrix::run_reference(&args),
         Command::Server(args) => app::server::run(&args),
         Command::Client(args) => app::client::run(&args),
     };

@@ -6,15 +6,18 @@
 //! - `plan`: the cells, and how long each takes; pure
 //! - `cell`: one cell as a lab of its own
 //! - `record`: what became of the cells, line by line in a file, so that a matrix can be resumed
+//! - [`reference`]: the reference experiment's table, beside the published counts
 //! - `table`: the table at the end
 
 mod args;
 mod cell;
 mod plan;
 mod record;
+mod reference;
 mod table;
 
 pub use args::MatrixArgs;
+pub use reference::{TableArgs, run as run_reference};
 
 use std::collections::VecDeque;
 use std::path::Path;

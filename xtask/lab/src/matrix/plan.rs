@@ -73,7 +73,8 @@ pub fn cells(seconds: u64) -> Vec<Cell> {
     cells
 }
 
-fn rollout(setup: Setup, mode: Mode, agent: u64, proxy: u64, seconds: u64) -> Cell {
+/// A rollout with delays of the watches.
+pub fn rollout(setup: Setup, mode: Mode, agent: u64, proxy: u64, seconds: u64) -> Cell {
     let seconds = if setup == Setup::Ignore && mode == Mode::Keepalive {
         seconds.max(IGNORED_SIGTERM_SECONDS)
     } else {

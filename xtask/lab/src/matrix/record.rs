@@ -17,6 +17,10 @@ use crate::run::counts_text;
 pub struct Counts {
     /// Requests of all clients.
     pub requests: u64,
+    /// Failed ones.
+    pub failed: u64,
+    /// Of these, begun over 5 s after the rollout was complete.
+    pub after_rollout: u64,
     /// The clients' failures of the compared classes.
     pub truth: BTreeMap<String, u64>,
     /// The agents' failures of the compared classes.
