@@ -273,6 +273,7 @@ impl EngineTask {
         StatusAnswer {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION"),
+            kubernetes: self.state.kubernetes().cloned(),
             started: self.state.clock().wall(self.started),
             coverage: self.state.coverage_report(),
             ready: not_ready.is_empty(),

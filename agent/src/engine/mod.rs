@@ -12,10 +12,12 @@
 //! - `ask`: what the API server is asked, and whom it is asked to follow
 //! - `dialled`: which Services this node's clients dial, and how often
 //! - `verdicts`: failures held until they can be decided
+//! - `clients`: whose connections failed
 //! - `converge`: how long after its deletion a pod was still chosen
 //! - `coverage`: since when this agent is there, and the gaps
 
 mod ask;
+mod clients;
 mod cluster;
 mod converge;
 mod coverage;
@@ -31,7 +33,7 @@ pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
 pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Lost, Request, What};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
-    RolloutReport, TransportAddress, WorkloadName, seconds,
+    RolloutReport, ServiceReport, TransportAddress, WorkloadName, WorkloadReport, seconds,
 };
 pub use state::{Config, FailureLabels, Outputs, State, Watch};
 pub use step::step;

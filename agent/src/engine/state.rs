@@ -133,6 +133,8 @@ pub struct State {
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) coverage: Coverage,
+    /// The API server's version, once it has said it.
+    pub(super) kubernetes: Option<Arc<str>>,
     /// Workloads that should be followed, and are not for want of room, by UID.
     pub(super) not_followed: Remembered<()>,
     pub(super) follow_refused: u64,
@@ -178,6 +180,7 @@ impl State {
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             coverage: Coverage::default(),
+            kubernetes: None,
             not_followed: Remembered::new(MAX_NOT_FOLLOWED),
             follow_refused: 0,
             lost: 0,
@@ -236,6 +239,11 @@ impl State {
     /// Failures that wait for their verdict.
     pub fn undecided_failures(&self) -> usize {
         self.held.len()
+    }
+
+    /// The API server's version as it says it; `None` if it was not asked or did not say.
+    pub fn kubernetes(&self) -> Option<&Arc<str>> {
+        self.kubernetes.as_ref()
     }
 
     /// What this agent was there for.

@@ -33,6 +33,8 @@ pub struct StatusAnswer {
     pub node: Arc<str>,
     /// Version of the agent.
     pub version: &'static str,
+    /// Version of the API server, once it has said it.
+    pub kubernetes: Option<Arc<str>>,
     /// When it started.
     pub started: Timestamp,
     /// What it was there for: it cannot know of anything else.

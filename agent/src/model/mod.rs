@@ -6,6 +6,7 @@ mod attempt;
 mod facts;
 mod node;
 mod rollout;
+mod template;
 mod time;
 mod verdict;
 
@@ -15,6 +16,9 @@ pub use facts::{
     SliceFacts, SlicePort, WorkloadFacts, WorkloadStatus,
 };
 pub use node::NodeFacts;
-pub use rollout::{Convergence, Revision, Rollout, RolloutId, WorkloadKey};
+pub use rollout::{Convergence, MAX_CLIENTS, Revision, Rollout, RolloutId, WorkloadKey};
+pub use template::{
+    ContainerFacts, DEFAULT_GRACE_SECONDS, PreStopFacts, ProbeFacts, StrategyFacts, TemplateFacts,
+};
 pub use time::{Clock, Mono, Wall};
 pub use verdict::{Cause, Class, Failure, Phase, Side};
