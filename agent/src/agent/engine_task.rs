@@ -10,9 +10,9 @@ use super::{clocks, failure_log::FailureLog, now, outbox::Outbox, probe_task::Ke
 use crate::{
     cluster::ClusterStats,
     engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
-    http::{FailuresAnswer, Query, RolloutsAnswer, StatusAnswer},
+    http::{FailuresAnswer, Found, Query, RolloutsAnswer, StatusAnswer},
     metrics::Metrics,
-    model::Mono,
+    model::{Failure, Mono},
     probe::HOOKS,
     record::Recorder,
 };
@@ -225,15 +225,18 @@ impl EngineTask {
                 drop(reply.send(self.metrics.encode().map_err(|error| error.to_string())));
             }
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Query::Rollouts(reply) => {
+            Query::Rollouts(wanted, reply) => {
                 let rollouts = self.state.rollouts().all().rev();
+                let rollouts = rollouts.filter(|rollout| wanted.takes_rollout(rollout));
                 let rollouts = rollouts.map(|rollout| self.state.rollout_report(rollout)).collect();
                 drop(reply.send(Ok(RolloutsAnswer { node: self.node.clone(), rollouts })));
             }
-            Query::Failures(reply) => {
-                let failures = self.state.failures();
-                let failures = failures.map(|failure| self.state.failure_report(failure)).collect();
-                drop(reply.send(Ok(FailuresAnswer { node: self.node.clone(), failures })));
+            Query::Failures(wanted, reply) => {
+                let Found { failures, next, skipped } = wanted.failures(&self.state);
+                let report = |failure: &&Failure| self.state.failure_report(failure);
+                let failures = failures.iter().map(report).collect();
+                let node = self.node.clone();
+                drop(reply.send(Ok(FailuresAnswer { node, next, skipped, failures })));
             }
         }
     }

@@ -196,9 +196,19 @@ impl State {
         }
     }
 
+    /// This node.
+    pub fn node(&self) -> &Arc<str> {
+        &self.config.node
+    }
+
     /// Decided failures, oldest first.
     pub fn failures(&self) -> impl DoubleEndedIterator<Item = &Failure> {
         self.failures.iter()
+    }
+
+    /// Failures decided that are not listed any more: the number of the first that is.
+    pub fn failures_unlisted(&self) -> u64 {
+        self.unlisted
     }
 
     /// Counts by dialled address.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::wanted::Wanted;
 use crate::{
     cluster::ClusterSnapshot,
     engine::{CoverageReport, FailureReport, RolloutReport},
@@ -18,9 +19,9 @@ pub enum Query {
     /// `/api/v1/status`, `/readyz`
     Status(oneshot::Sender<Answer<StatusAnswer>>),
     /// `/api/v1/rollouts`
-    Rollouts(oneshot::Sender<Answer<RolloutsAnswer>>),
+    Rollouts(Wanted, oneshot::Sender<Answer<RolloutsAnswer>>),
     /// `/api/v1/failures`
-    Failures(oneshot::Sender<Answer<FailuresAnswer>>),
+    Failures(Wanted, oneshot::Sender<Answer<FailuresAnswer>>),
 }
 
 /// An answer, or why there is none.
@@ -85,6 +86,12 @@ pub struct RolloutsAnswer {
 pub struct FailuresAnswer {
     /// This node.
     pub node: Arc<str>,
+    /// Where to go on from with `?since=`.
+    #[serde(default)]
+    pub next: u64,
+    /// Asked for by `since`, and not listed any more.
+    #[serde(default)]
+    pub skipped: u64,
     /// Failures, newest last; the last 10,000.
     pub failures: Vec<FailureReport>,
 }

@@ -5,6 +5,8 @@
 
 mod answer;
 mod serve;
+mod wanted;
 
 pub use answer::{Answer, FailuresAnswer, Query, RolloutsAnswer, StatusAnswer};
 pub use serve::{api, operations, serve};
+pub use wanted::{Found, Wanted};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use axum::{
     Router,
-    extract::State,
+    extract::{Query as Wants, State},
     http::{StatusCode, header},
     response::{IntoResponse, Json, Response},
     routing::get,
@@ -17,7 +17,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Answer, Query};
+use super::{
+    answer::{Answer, Query},
+    wanted::Wanted,
+};
 
 /// The engine's task as the routes see it.
 type Engine = mpsc::Sender<Query>;
@@ -37,11 +40,15 @@ pub fn api(engine: Engine) -> Router {
         .route("/api/v1/status", get(|State(engine): State<Engine>| json(engine, Query::Status)))
         .route(
             "/api/v1/rollouts",
-            get(|State(engine): State<Engine>| json(engine, Query::Rollouts)),
+            get(|State(engine): State<Engine>, Wants(wanted): Wants<Wanted>| {
+                json(engine, |reply| Query::Rollouts(wanted, reply))
+            }),
         )
         .route(
             "/api/v1/failures",
-            get(|State(engine): State<Engine>| json(engine, Query::Failures)),
+            get(|State(engine): State<Engine>, Wants(wanted): Wants<Wanted>| {
+                json(engine, |reply| Query::Failures(wanted, reply))
+            }),
         )
         .with_state(engine)
 }

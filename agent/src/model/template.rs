@@ -37,9 +37,8 @@ impl TemplateFacts {
     /// The container that serves a port: the one that names it, else the first that is no sidecar
     /// (naming ports is optional).
     pub fn serving(&self, port: Option<u16>) -> Option<&ContainerFacts> {
-        let names = |container: &&ContainerFacts| {
-            port.is_some_and(|port| container.ports.contains(&port))
-        };
+        let names =
+            |container: &&ContainerFacts| port.is_some_and(|port| container.ports.contains(&port));
         self.containers
             .iter()
             .find(names)

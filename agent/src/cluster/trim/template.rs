@@ -82,7 +82,9 @@ fn hook(handler: &LifecycleHandler) -> PreStopFacts {
 fn slept(command: &[String]) -> Option<i64> {
     let script = match command {
         [program, seconds] if is(program, &["sleep"]) => return whole(seconds),
-        [shell, flag, script] if is(shell, &["sh", "bash", "ash", "dash"]) && flag == "-c" => script,
+        [shell, flag, script] if is(shell, &["sh", "bash", "ash", "dash"]) && flag == "-c" => {
+            script
+        }
         _ => return None,
     };
     let mut words = script.split_whitespace();
