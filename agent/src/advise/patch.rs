@@ -1,7 +1,7 @@
 //! The change of the pod template, as a strategic merge patch.
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Case, Finding, PreStop, Rule, Weight,
@@ -13,11 +13,48 @@ use crate::model::{ContainerFacts, PreStopFacts};
 /// containers to a merge patch.
 const BUILT_IN: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
 
+/// A strategic merge patch, in the order in which people write it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorkloadPatch {
+    spec: SpecPatch,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct SpecPatch {
+    template: TemplatePatch,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct TemplatePatch {
+    spec: PodPatch,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodPatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    termination_grace_period_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    init_containers: Vec<ContainerPatch>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    containers: Vec<ContainerPatch>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerPatch {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    readiness_probe: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lifecycle: Option<Value>,
+}
+
 /// The patch, and what to know before it is applied.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Patch {
     /// A strategic merge patch of the workload.
-    pub value: Value,
+    pub value: WorkloadPatch,
     /// The command that applies it from standard input; `None` for a kind that takes no such patch.
     pub command: Option<String>,
     /// What to know.
@@ -36,13 +73,13 @@ pub(super) fn of(case: &Case, prestop: &PreStop, findings: &[Finding]) -> Option
     };
     let template = case.new_template()?;
     let container = template.serving(case.port())?;
-    let mut changes = Map::new();
+    let mut changes = ContainerPatch { name: container.name.to_string(), ..ContainerPatch::default() };
     let mut notes = Vec::new();
     if has(&[Rule::NoReadiness])
         && let Some(port) = case.port().or(container.ports.first().copied())
     {
         let probe = json!({"tcpSocket": {"port": port}, "periodSeconds": 2});
-        changes.insert("readinessProbe".to_owned(), probe);
+        changes.readiness_probe = Some(probe);
     }
     let leaves = has(&[
         Rule::NoPreStop,
@@ -72,16 +109,13 @@ pub(super) fn of(case: &Case, prestop: &PreStop, findings: &[Finding]) -> Option
         }
     };
     if let Some(seconds) = target {
-        changes.insert(
-            "lifecycle".to_owned(),
-            json!({"preStop": hook(now, seconds, prestop, &mut notes)}),
-        );
+        changes.lifecycle = Some(json!({"preStop": hook(now, seconds, prestop, &mut notes)}));
     }
     let slept = target.or(sleeps.flatten()).unwrap_or(0);
     let needs_grace = target.is_some() || has(&[Rule::PreStopOverGrace, Rule::GraceTruncates]);
     let grace = grace(case, slept, prestop.drain_seconds);
     let grace = (needs_grace && grace > template.grace_seconds).then_some(grace);
-    if changes.is_empty() && grace.is_none() {
+    if !changes.changes() && grace.is_none() {
         return None;
     }
     Some(Patch {
@@ -96,17 +130,20 @@ pub(super) fn of(case: &Case, prestop: &PreStop, findings: &[Finding]) -> Option
     })
 }
 
-fn value(container: &ContainerFacts, mut changes: Map<String, Value>, grace: Option<i64>) -> Value {
-    let mut spec = Map::new();
-    if let Some(grace) = grace {
-        spec.insert("terminationGracePeriodSeconds".to_owned(), grace.into());
+impl ContainerPatch {
+    fn changes(&self) -> bool {
+        self.readiness_probe.is_some() || self.lifecycle.is_some()
     }
-    if !changes.is_empty() {
-        changes.insert("name".to_owned(), (&*container.name).into());
-        let list = if container.sidecar { "initContainers" } else { "containers" };
-        spec.insert(list.to_owned(), json!([changes]));
+}
+
+fn value(container: &ContainerFacts, changes: ContainerPatch, grace: Option<i64>) -> WorkloadPatch {
+    let mut spec = PodPatch { termination_grace_period_seconds: grace, ..PodPatch::default() };
+    if changes.changes() {
+        let list =
+            if container.sidecar { &mut spec.init_containers } else { &mut spec.containers };
+        list.push(changes);
     }
-    json!({"spec": {"template": {"spec": spec}}})
+    WorkloadPatch { spec: SpecPatch { template: TemplatePatch { spec } } }
 }
 
 /// The preStop hook; what another kind of handler was there is taken away, since a hook has one.

@@ -36,7 +36,8 @@ pub struct PreStop {
     pub pod: Option<String>,
     /// How much too long it may be, since the API's times have a resolution of a second.
     pub precision_seconds: f64,
-    /// Fresh SYNs after the deletions, of all pods on all nodes: how much the figure rests on.
+    /// Fresh SYNs after the deletions, of all pods on all nodes: how much the figure rests on. A lower
+    /// bound: the kernel counts by second, and those of the deletion's own second are left out.
     pub samples: u64,
     /// Pods and nodes with a measure.
     pub measured_pods: usize,
@@ -81,6 +82,9 @@ pub fn measure(case: &Case) -> PreStop {
     // A node whose agent saw nothing of the rollout had no traffic to it.
     let silent = case.nodes.iter().filter(|part| part.figures.is_none());
     unmeasured.extend(silent.map(|part| part.node.clone()));
+    // What failed there was sent there.
+    let failed = ["refused", "timeout", "unreachable"].iter().map(|class| case.count(class));
+    samples = samples.max(failed.sum::<u64>().saturating_sub(case.side("new")));
     let pods = case.pods();
     let slept = slept(case);
     let drain = pods.iter().filter(|pod| !pod.was_killed() && !pod.exit_codes.is_empty());

@@ -459,7 +459,8 @@ fn old_pods(workload_uid: &str, target: &Arc<str>, owners: &Owners) -> OldPods {
             continue;
         }
         match pod.gone {
-            None if pod.facts.finished => {}
+            // Of an evicted pod the object may stay for ever; of one that is being deleted it does not.
+            None if pod.facts.finished && pod.deletion_seen.is_none() => {}
             None => return OldPods::Living,
             gone => last = last.max(gone),
         }

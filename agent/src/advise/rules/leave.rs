@@ -98,9 +98,9 @@ fn converged(figure: &PreStop) -> Option<String> {
     let measured = figure.measured_seconds?;
     let node = figure.node.as_deref().unwrap_or("?");
     Some(format!(
-        "new connections were sent to it until {} after the deletion (on {node}; {} on {} in all){}",
+        "new connections were sent to it until {} after the deletion (on {node}; at least {} on {}){}",
         duration(measured),
-        count_of(figure.samples, "such connection"),
+        count_of(figure.samples, "connection"),
         count_of(u64::try_from(figure.measured_nodes).unwrap_or(u64::MAX), "node"),
         exact_to(figure.precision_seconds)
     ))

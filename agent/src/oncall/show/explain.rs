@@ -225,7 +225,7 @@ fn prestop_words(advice: &Advice) -> Option<String> {
     let (measured, seconds) = (prestop.measured_seconds?, prestop.seconds?);
     let node = prestop.node.as_deref().unwrap_or("?");
     Some(format!(
-        "preStop: {seconds} s = {} measured (on {node}; {} to {} on {}) + {} margin, rounded up",
+        "preStop: {seconds} s = {} measured (on {node}; at least {} to {} on {}) + {} margin, rounded up",
         duration(measured),
         count_of(prestop.samples, "new connection"),
         count_of(u64::try_from(prestop.measured_pods).unwrap_or(u64::MAX), "leaving pod"),
