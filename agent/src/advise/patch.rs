@@ -73,7 +73,8 @@ pub(super) fn of(case: &Case, prestop: &PreStop, findings: &[Finding]) -> Option
     };
     let template = case.new_template()?;
     let container = template.serving(case.port())?;
-    let mut changes = ContainerPatch { name: container.name.to_string(), ..ContainerPatch::default() };
+    let mut changes =
+        ContainerPatch { name: container.name.to_string(), ..ContainerPatch::default() };
     let mut notes = Vec::new();
     if has(&[Rule::NoReadiness])
         && let Some(port) = case.port().or(container.ports.first().copied())
@@ -139,8 +140,7 @@ impl ContainerPatch {
 fn value(container: &ContainerFacts, changes: ContainerPatch, grace: Option<i64>) -> WorkloadPatch {
     let mut spec = PodPatch { termination_grace_period_seconds: grace, ..PodPatch::default() };
     if changes.changes() {
-        let list =
-            if container.sidecar { &mut spec.init_containers } else { &mut spec.containers };
+        let list = if container.sidecar { &mut spec.init_containers } else { &mut spec.containers };
         list.push(changes);
     }
     WorkloadPatch { spec: SpecPatch { template: TemplatePatch { spec } } }

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::wanted::Wanted;
 use crate::{
+    agent::HistoryStatus,
     cluster::ClusterSnapshot,
     engine::{CoverageReport, FailureReport, RolloutReport},
 };
@@ -68,6 +69,8 @@ pub struct StatusAnswer {
     pub conntrack: bool,
     /// The API server's side.
     pub cluster: ClusterSnapshot,
+    /// What is kept for the next agent; null without `--state-dir`.
+    pub history: Option<HistoryStatus>,
     /// Failure lines left out of the log by its rate limit.
     pub log_suppressed: u64,
 }

@@ -100,9 +100,11 @@ pub struct Rollout {
     /// Failures on this node, by class and phase.
     pub failures_by_phase: BTreeMap<Class, BTreeMap<Phase, u64>>,
     /// Failures on this node, by the side that failed.
+    #[serde(default)]
     pub failures_by_side: BTreeMap<Side, u64>,
     /// Failures on this node, by the workload whose pod the client is: at most [`MAX_CLIENTS`] of
     /// them, and the rest under `_other`.
+    #[serde(default)]
     pub failures_by_client: BTreeMap<Arc<str>, u64>,
     /// Attempts on this node to the workload's Services, from the start until two minutes after the
     /// last old pod was gone.
@@ -152,5 +154,6 @@ pub struct Convergence {
     pub fresh_syns_after: u64,
     /// When this node first saw a SYN to it answered by a RST after the deletion: its listener was
     /// closed by then.
+    #[serde(default)]
     pub first_refused: Option<Mono>,
 }

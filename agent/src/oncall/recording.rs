@@ -46,9 +46,10 @@ pub(super) fn gather(path: &Path) -> Result<Gathered, RecordError> {
         ..Status::default()
     };
     let rollouts = state.rollouts().all().rev();
-    let rollouts = rollouts.map(|rollout| as_answered(&state.rollout_report(rollout))).collect();
-    let failures = state.failures();
-    let failures = failures.map(|failure| as_answered(&state.failure_report(failure))).collect();
+    let rollouts = rollouts.map(|rollout| as_answered(&state.rollout_report(rollout)));
+    let rollouts = rollouts.chain(state.past().rollouts.iter().rev().map(as_answered)).collect();
+    let failures = state.failures().map(|failure| as_answered(&state.failure_report(failure)));
+    let failures = state.past().failures.iter().map(as_answered).chain(failures).collect();
     gathered.answered.push(Answered {
         agent: path.display().to_string(),
         status,
