@@ -8,7 +8,7 @@ use crate::shell::workspace;
 
 /// Modules that are pure: data in, data out.
 const PURE: [&str; 7] =
-    ["attempts", "attribute", "endpoints", "engine", "model", "owners", "rollouts"];
+    ["advise", "attempts", "attribute", "endpoints", "engine", "model", "owners", "rollouts"];
 
 /// What a pure module may not name: I/O, and the time of day.
 const FORBIDDEN: [&str; 14] = [

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{
     Case, Finding, PreStop, Rule, Weight,
     prestop::{GUESS, grace},
+    words::float,
 };
 use crate::model::{ContainerFacts, PreStopFacts};
 
@@ -196,9 +197,4 @@ fn caveats(case: &Case) -> Vec<String> {
             .to_owned(),
     );
     notes
-}
-
-#[expect(clippy::cast_precision_loss, reason = "seconds in a pod template")]
-fn float(seconds: i64) -> f64 {
-    seconds as f64
 }

@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::facts::Case;
+use super::{facts::Case, words::float};
 
 /// The margin is half of what was measured, and at least this much, in seconds.
 const LEAST_MARGIN: f64 = 2.0;
@@ -127,7 +127,7 @@ fn slept(case: &Case) -> f64 {
 pub(super) fn grace(case: &Case, prestop: i64, drain: Option<f64>) -> i64 {
     let now = case.new_template().or(case.old_template());
     let now = now.map_or(crate::model::DEFAULT_GRACE_SECONDS, |template| template.grace_seconds);
-    let killed = case.pods().iter().any(|pod| pod.was_killed());
+    let killed = case.pods().iter().any(super::facts::Pod::was_killed);
     let old = case.old_template().map_or(now, |template| template.grace_seconds);
     let drain = if killed {
         // It took longer than all that it had.
@@ -152,11 +152,6 @@ fn version(text: &str) -> Option<(u32, u32)> {
 #[expect(clippy::cast_possible_truncation, reason = "seconds that a rollout takes")]
 fn whole(seconds: f64) -> i64 {
     seconds.ceil() as i64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "seconds in a pod template")]
-fn float(seconds: i64) -> f64 {
-    seconds as f64
 }
 
 #[cfg(test)]

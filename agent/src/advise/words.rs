@@ -34,12 +34,18 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// Whole seconds of a pod template, to compare them with measured ones.
+#[expect(clippy::cast_precision_loss, reason = "seconds in a pod template")]
+pub(super) fn float(seconds: i64) -> f64 {
+    seconds as f64
+}
+
 /// Names one after the other, and how many more there are.
 pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>, at_most: usize) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let mut text = names.iter().take(at_most).copied().collect::<Vec<_>>().join(", ");
     if names.len() > at_most {
-        text.push_str(&format!(" and {} more", names.len() - at_most));
+        text = format!("{text} and {} more", names.len() - at_most);
     }
     text
 }

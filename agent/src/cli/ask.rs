@@ -13,7 +13,7 @@ use crate::oncall::{
 /// Where the answers come from; by default the agents of the kubeconfig's cluster.
 #[derive(Clone, Debug, clap::Args)]
 pub struct From {
-    /// Ask this agent, as http://10.0.0.1:9466; may be repeated
+    /// Ask this agent, as 10.0.0.1:9466; may be repeated
     #[arg(
         long = "agent",
         value_name = "URL",

@@ -154,7 +154,7 @@ fn not_found(args: &Args, gathered: &Gathered, filter: &Filter, cases: &[Case]) 
     let mut text = format!("no rollout of {workload}{within} was observed");
     if let Some(since) = gathered.answered.iter().filter_map(|one| one.status.coverage.since).min()
     {
-        text.push_str(&format!(" since {}", args.zone.times().full(since)));
+        text = format!("{text} since {}", args.zone.times().full(since));
     }
     text.push_str(" (agents follow the workloads that their node's clients dial)");
     let failures = gathered.answered.iter().flat_map(|answered| &answered.failures.failures);
@@ -164,17 +164,17 @@ fn not_found(args: &Args, gathered: &Gathered, filter: &Filter, cases: &[Case]) 
             .as_ref()
             .is_some_and(|known| filter.takes(&failure.namespace, &known.kind, &known.name))
     });
-    let causes: Vec<String> = by_cause(its)
+    let by_cause: Vec<String> = by_cause(its)
         .iter()
         .map(|other| format!("{} by cause {}", other.count, other.cause))
         .collect();
-    if !causes.is_empty() {
-        text.push_str(&format!("; of its connections failed: {}", causes.join(", ")));
+    if !by_cause.is_empty() {
+        text = format!("{text}; of its connections failed: {}", by_cause.join(", "));
     }
     let all = gathered.answered.iter().flat_map(|answered| &answered.rollouts.rollouts);
     let near = workload.near(all);
     if !near.is_empty() {
-        text.push_str(&format!("; did you mean {}?", near.join(", ")));
+        text = format!("{text}; did you mean {}?", near.join(", "));
     }
     anyhow!(text)
 }

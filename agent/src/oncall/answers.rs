@@ -205,9 +205,8 @@ fn is_harmful(c: char) -> bool {
 
 /// A text with what could harm a terminal written out, as `\u{1b}`.
 pub fn plain(text: &str) -> String {
-    let escape = |c: char| match is_harmful(c) {
-        true => c.escape_unicode().to_string(),
-        false => c.to_string(),
+    let escape = |c: char| {
+        if is_harmful(c) { c.escape_unicode().to_string() } else { c.to_string() }
     };
     text.chars().map(escape).collect()
 }

@@ -7,16 +7,15 @@ pub(super) fn outage(case: &Case) -> Option<Finding> {
     let shape = case.workload.as_ref().filter(|shape| shape.outage_by_design)?;
     let weight = if case.failed() > 0 { Weight::Fault } else { Weight::Risk };
     let strategy = shape.strategy.clone().unwrap_or_default();
-    let how = match &*strategy.kind {
-        "Recreate" => "strategy Recreate removes every pod before it makes a new one".to_owned(),
-        _ => {
-            let unavailable = strategy.max_unavailable.unwrap_or(shape.replicas);
-            let surge = strategy.max_surge.unwrap_or(0);
-            format!(
-                "{}, maxSurge {surge}, maxUnavailable {unavailable}: all of them may be gone at once",
-                count_of(u64::try_from(shape.replicas).unwrap_or(0), "replica")
-            )
-        }
+    let how = if &*strategy.kind == "Recreate" {
+        "strategy Recreate removes every pod before it makes a new one".to_owned()
+    } else {
+        let unavailable = strategy.max_unavailable.unwrap_or(shape.replicas);
+        let surge = strategy.max_surge.unwrap_or(0);
+        format!(
+            "{}, maxSurge {surge}, maxUnavailable {unavailable}: all of them may be gone at once",
+            count_of(u64::try_from(shape.replicas).unwrap_or(0), "replica")
+        )
     };
     let change = match &*case.kind {
         "Deployment" => {

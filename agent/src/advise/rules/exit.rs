@@ -1,6 +1,6 @@
 //! How old pods ended: killed, or with connections still open.
 
-use super::of_failed;
+use super::{super::words::float, of_failed};
 use crate::advise::{Case, Finding, Rule, Weight, count_of, duration, facts::Pod};
 
 /// A listener that closed so long before the pod was gone was closed by the process, not by the kill.
@@ -25,49 +25,56 @@ pub(super) fn killed(case: &Case) -> Option<Finding> {
     let known = pods.iter().filter(|pod| !pod.exit_codes.is_empty()).count();
     let mut evidence = format!("{} of {known} old pods ended with exit code 137", killed.len());
     if let Some(last) = last {
-        evidence.push_str(&format!(", gone {} after the deletion", duration(last)));
+        evidence = format!("{evidence}, gone {} after the deletion", duration(last));
     }
     if let Some(template) = template {
-        evidence.push_str(&format!(" (grace period {} s)", template.grace_seconds));
+        evidence = format!("{evidence} (grace period {} s)", template.grace_seconds);
     }
     let drained = killed.iter().filter_map(|pod| {
         let gap = pod.listener_gap?;
         pod.gone.is_none_or(|gone| gap + BEFORE_KILL < gone).then_some(gap)
     });
+    if let Some(gap) = drained.reduce(f64::min) {
+        return Some(truncated(gap, evidence));
+    }
+    let accepted = killed.iter().filter_map(|pod| pod.converged.as_ref());
+    let accepted = accepted.map(|(seconds, _)| *seconds).reduce(f64::max);
+    let accepted = accepted.filter(|at| *at > float(slept.unwrap_or(0)) + 1.0);
+    Some(deaf(case, accepted, evidence))
+}
+
+fn truncated(gap: f64, evidence: String) -> Finding {
+    Finding::new(
+        Rule::GraceTruncates,
+        Weight::Fault,
+        "the grace period ends before the drain does: SIGKILL cuts what is left",
+    )
+    .because(evidence)
+    .because(format!("the listener was closed {} after the deletion", duration(gap)))
+    .change("a longer grace period, or a drain with a deadline of its own")
+}
+
+fn deaf(case: &Case, accepted: Option<f64>, evidence: String) -> Finding {
     let cut = case.count("cut") + case.count("reset");
-    Some(match drained.reduce(f64::min) {
-        Some(gap) => Finding::new(
-            Rule::GraceTruncates,
-            Weight::Fault,
-            "the grace period ends before the drain does: SIGKILL cuts what is left",
-        )
-        .because(evidence)
-        .because(format!("the listener was closed {} after the deletion", duration(gap)))
-        .change("a longer grace period, or a drain with a deadline of its own"),
-        None => {
-            let weight = if cut > 0 { Weight::Fault } else { Weight::Risk };
-            let finding = Finding::new(
-                Rule::IgnoresSigterm,
-                weight,
-                "the process ignores SIGTERM and is killed after the whole grace period",
-            )
-            .because(evidence);
-            let accepted = killed.iter().filter_map(|pod| pod.converged.as_ref());
-            let accepted = accepted.map(|(seconds, _)| *seconds).reduce(f64::max);
-            let finding = match accepted.filter(|at| *at > float(slept.unwrap_or(0)) + 1.0) {
-                Some(at) => finding.because(format!(
-                    "it still accepted new connections {} after the deletion, and refused none",
-                    duration(at)
-                )),
-                None => finding.because("no new connection was refused before it was killed"),
-            };
-            finding.change(
-                "let PID 1 act on SIGTERM: start it without a shell around it (exec), or under an \
-                 init that passes signals on; then it needs a preStop and a drain, since until now \
-                 the grace period did the work of both",
-            )
-        }
-    })
+    let weight = if cut > 0 { Weight::Fault } else { Weight::Risk };
+    let finding = Finding::new(
+        Rule::IgnoresSigterm,
+        weight,
+        "the process ignores SIGTERM and is killed after the whole grace period",
+    )
+    .because(evidence);
+    let finding = match accepted {
+        Some(at) => finding.because(format!(
+            "it still accepted new connections {} after the deletion, and refused none",
+            duration(at)
+        )),
+        None => finding.because("no new connection was refused before it was killed"),
+    };
+    finding.change(
+        "let PID 1 act on SIGTERM: start it without a shell around it (exec), or under an init that \
+         passes signals on; then it needs a preStop and a drain, since until now the grace period \
+         did the work of both",
+    )
 }
 
 pub(super) fn cut(case: &Case) -> Option<Finding> {
@@ -106,9 +113,4 @@ pub(super) fn cut(case: &Case) -> Option<Finding> {
         )),
         None => finding,
     })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "seconds in a pod template")]
-fn float(seconds: i64) -> f64 {
-    seconds as f64
 }

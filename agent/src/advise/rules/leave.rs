@@ -1,6 +1,6 @@
 //! Pods that leave: their listener against the proxies' convergence.
 
-use super::{leaving_failed, of_failed};
+use super::{super::words::float, leaving_failed, of_failed};
 use crate::{
     advise::{Case, Finding, PreStop, Rule, Weight, count_of, duration, facts::Pod},
     model::TemplateFacts,
@@ -138,9 +138,4 @@ pub(super) fn over_grace(case: &Case) -> Option<Finding> {
         "preStop sleeps {slept} s, terminationGracePeriodSeconds is {grace}, and both count from the \
          deletion: when the sleep is cut off, SIGTERM comes 2 s before SIGKILL at best"
     )))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "seconds in a pod template")]
-fn float(seconds: i64) -> f64 {
-    seconds as f64
 }

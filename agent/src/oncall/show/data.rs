@@ -80,7 +80,7 @@ impl<'a> From<&'a Case> for RolloutData<'a> {
             images: &of.images,
         };
         let failed = |part: &'a crate::advise::facts::NodePart| {
-            part.figures.as_ref().map(|one| one.failed())
+            part.figures.as_ref().map(crate::advise::Figures::failed)
         };
         Self {
             namespace: &case.namespace,

@@ -57,17 +57,17 @@ fn heading(page: &mut Page, case: &Case, times: &Times) {
     );
     let images = images(case);
     if !images.is_empty() {
-        title.push_str(&format!("  ({images})"));
+        title = format!("{title}  ({images})");
     }
     page.line(&title);
-    let mut when = format!("began {}", times.full(case.started));
-    when.push_str(&match case.completed {
+    let complete = match case.completed {
         Some(at) => format!(", complete after {}", between(case.started, at)),
         None if case.superseded => ", superseded before it was complete".to_owned(),
         None => ", under way".to_owned(),
-    });
+    };
+    let mut when = format!("began {}{complete}", times.full(case.started));
     if let Some(gone) = case.last_old_pod_gone {
-        when.push_str(&format!(", last old pod gone after {}", between(case.started, gone)));
+        when = format!("{when}, last old pod gone after {}", between(case.started, gone));
     }
     page.line(&when);
     let failed = case.failed();
@@ -80,7 +80,7 @@ fn heading(page: &mut Page, case: &Case, times: &Times) {
             case.failures().iter().map(|(class, count)| format!("{count} {class}")).collect();
         let mut line = format!("{}: {}", style.bad(&share), classes.join(", "));
         if case.after() > 0 {
-            line.push_str(&format!("; {} of them began after it was complete", case.after()));
+            line = format!("{line}; {} of them began after it was complete", case.after());
         }
         page.line(&line);
         let nodes: Vec<String> = case
@@ -147,7 +147,7 @@ fn pod_words(pod: &Pod, case: &Case) -> String {
     let mut words = format!("{} is deleted", pod.name);
     let hook = case.old_template().and_then(|template| template.serving(case.port()));
     if let Some(seconds) = hook.and_then(|container| container.pre_stop.as_ref()?.seconds) {
-        words.push_str(&format!(" (preStop {seconds} s)"));
+        words = format!("{words} (preStop {seconds} s)");
     }
     let mut parts = Vec::new();
     if let Some(gap) = pod.listener_gap {

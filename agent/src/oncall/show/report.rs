@@ -20,7 +20,7 @@ pub fn report(
     if cases.is_empty() {
         let since = gathered.answered.iter().filter_map(|one| one.status.coverage.since).min();
         let since = since.map_or_else(String::new, |since| format!(" since {}", times.full(since)));
-        text.push_str(&format!("No rollout was observed{since}.\n"));
+        text = format!("{text}No rollout was observed{since}.\n");
     } else {
         text.push_str(&table(cases, wide, times));
     }
