@@ -9,6 +9,7 @@
 //! - [`owners`], [`rollouts`]: which revision a pod is of, which rollouts are under way
 //! - [`nodes`], [`failing`]: which nodes are lost, which pods keep failing without leaving
 //! - [`advise`]: from a rollout and its pod templates to what should be changed
+//! - [`stale`]: conntrack entries that lead to endpoints which are no more
 //! - [`attribute`]: from a failure to its cause, with the evidence
 
 pub mod advise;
@@ -19,6 +20,8 @@ pub mod attribute;
 pub mod cli;
 mod closed;
 pub mod cluster;
+#[cfg(feature = "probe")]
+pub mod conntrack;
 pub mod endpoints;
 pub mod engine;
 pub mod failing;
@@ -38,3 +41,4 @@ pub mod record;
 pub mod rollouts;
 #[cfg(feature = "probe")]
 mod series;
+pub mod stale;

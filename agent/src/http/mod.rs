@@ -7,6 +7,6 @@ mod answer;
 mod serve;
 mod wanted;
 
-pub use answer::{Answer, FailuresAnswer, Query, RolloutsAnswer, StatusAnswer};
+pub use answer::{Answer, FailuresAnswer, Query, RolloutsAnswer, ScanStatus, StatusAnswer};
 pub use serve::{api, operations, serve};
 pub use wanted::{Found, Wanted};
