@@ -278,6 +278,11 @@ impl EngineTask {
             last_cost_seconds: report.cost.as_secs_f64(),
             table_entries: report.table.entries,
             table_limit: report.table.limit,
+            table_drops: report
+                .table
+                .dropped
+                .map(|dropped| dropped + report.table.dropped_early.unwrap_or(0)),
+            insert_failed: report.table.insert_failed,
         }
     }
 

@@ -40,10 +40,35 @@ pub struct Status {
     /// What the API server's side tells of itself.
     pub cluster: ClusterSide,
     /// The conntrack table, from agents that look at it.
-    pub conntrack_table: Option<ConntrackTable>,
+    pub conntrack_scan: Option<Scan>,
+}
+
+/// `conntrack_scan`, as far as the CLI uses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Scan {
+    /// Entries.
+    pub table_entries: Option<u64>,
+    /// The most that it may hold.
+    pub table_limit: Option<u64>,
+    /// Packets dropped for want of room.
+    pub table_drops: Option<u64>,
+    /// Entries that could not be inserted.
+    pub insert_failed: Option<u64>,
 }
 
 impl Status {
+    /// The conntrack table; what an agent does not tell counts as nothing to complain about.
+    pub fn conntrack_table(&self) -> Option<ConntrackTable> {
+        let scan = self.conntrack_scan?;
+        Some(ConntrackTable {
+            entries: scan.table_entries?,
+            limit: scan.table_limit.unwrap_or(0),
+            drops: scan.table_drops.unwrap_or(0),
+            insert_failed: scan.insert_failed.unwrap_or(0),
+        })
+    }
+
     /// Everything that was lost.
     pub fn lost(&self) -> u64 {
         self.losses.values().sum()

@@ -123,7 +123,7 @@ fn part(answered: &Answered, figures: &BTreeMap<&str, &Figures>) -> NodePart {
         node: status.node.clone(),
         figures: figures.get(&*status.node).map(|figures| (*figures).clone()),
         lost: status.lost(),
-        conntrack: status.conntrack_table.clone(),
+        conntrack: status.conntrack_table(),
     }
 }
 
