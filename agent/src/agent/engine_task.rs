@@ -13,7 +13,7 @@ use super::{
 use crate::{
     cluster::ClusterStats,
     engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
-    http::{FailuresAnswer, Found, Query, RolloutsAnswer, ScanStatus, StatusAnswer},
+    http::{self, Query, ScanStatus, StatusAnswer},
     metrics::Metrics,
     model::Mono,
     probe::HOOKS,
@@ -254,18 +254,12 @@ impl EngineTask {
             }
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
             Query::Rollouts(wanted, reply) => {
-                let rollouts = self.state.rollouts().all().rev();
-                let rollouts = rollouts.map(|rollout| self.state.rollout_report(rollout));
-                let past = self.state.past().rollouts.iter().rev().cloned();
-                let rollouts = rollouts.chain(past);
-                let rollouts = rollouts.filter(|rollout| wanted.takes_rollout(rollout)).collect();
-                drop(reply.send(Ok(RolloutsAnswer { node: self.node.clone(), rollouts })));
+                drop(reply.send(Ok(http::rollouts(&self.state, &wanted))));
             }
             Query::Failures(wanted, reply) => {
-                let Found { failures, next, skipped } = wanted.failures(&self.state);
-                let node = self.node.clone();
-                drop(reply.send(Ok(FailuresAnswer { node, next, skipped, failures })));
+                drop(reply.send(Ok(http::failures(&self.state, &wanted))));
             }
+            Query::Lanes(id, reply) => drop(reply.send(Ok(http::lanes(&self.state, &id)))),
         }
     }
 
@@ -323,6 +317,8 @@ impl EngineTask {
             version: env!("CARGO_PKG_VERSION"),
             kubernetes: self.state.kubernetes().cloned(),
             started: self.state.clock().wall(self.started),
+            now: self.state.wall_now(),
+            playback: None,
             coverage: self.state.coverage_report(),
             ready: not_ready.is_empty(),
             not_ready,

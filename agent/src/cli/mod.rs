@@ -3,9 +3,11 @@
 mod agent;
 mod ask;
 mod explain;
+mod local;
 mod query;
 mod replay;
 mod report;
+mod ui;
 
 use std::{ffi::OsString, fmt, process::ExitCode};
 
@@ -30,6 +32,8 @@ enum Command {
     Explain(explain::Args),
     /// Run a recording through the engine again and print what it decides
     Replay(replay::Args),
+    /// Show what many agents know in the browser, as one page
+    Ui(ui::Args),
     /// Print the kernel's struct layout as JSON
     #[cfg(feature = "probe")]
     #[command(name = crate::probe::layout::SUBCOMMAND, hide = true)]
@@ -128,6 +132,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Replay(args) => replay::run(&args).map(done),
+        Command::Ui(args) => ui::run(args).map(done),
         #[cfg(feature = "probe")]
         Command::KernelLayout => kernel_layout().map(done),
     };

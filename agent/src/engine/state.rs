@@ -306,6 +306,11 @@ impl State {
         self.clock
     }
 
+    /// The civil time of the last input.
+    pub fn wall_now(&self) -> Wall {
+        self.clock.wall(self.now)
+    }
+
     /// Whether the watches were in step at the last input.
     pub fn is_synced(&self) -> bool {
         self.synced

@@ -1,6 +1,6 @@
 //! What the API answers, and how it asks the engine for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,11 @@ use tokio::sync::oneshot;
 
 use super::wanted::Wanted;
 use crate::{
-    agent::HistoryStatus,
     cluster::ClusterSnapshot,
-    engine::{CoverageReport, FailureReport, RolloutReport, StaleReport},
+    engine::{
+        CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport, StaleReport, State,
+    },
+    model::{Failure, RolloutId},
 };
 
 /// A question to the engine's task.
@@ -23,6 +25,8 @@ pub enum Query {
     Rollouts(Wanted, oneshot::Sender<Answer<RolloutsAnswer>>),
     /// `/api/v1/failures`
     Failures(Wanted, oneshot::Sender<Answer<FailuresAnswer>>),
+    /// `/api/v1/lanes`; no such rollout: `None`
+    Lanes(RolloutId, oneshot::Sender<Answer<Option<LanesAnswer>>>),
 }
 
 /// An answer, or why there is none.
@@ -39,6 +43,10 @@ pub struct StatusAnswer {
     pub kubernetes: Option<Arc<str>>,
     /// When it started.
     pub started: Timestamp,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
+    /// Set where this is a recording that is played back.
+    pub playback: Option<PlaybackReport>,
     /// What it was there for: it cannot know of anything else.
     pub coverage: CoverageReport,
     /// Ready: probes attached, watches in step.
@@ -79,6 +87,21 @@ pub struct StatusAnswer {
     pub log_suppressed: u64,
 }
 
+/// How it stands with the history, as `/api/v1/status` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct HistoryStatus {
+    /// The file.
+    pub path: Arc<Path>,
+    /// When it was last written; null: not yet.
+    pub written: Option<Timestamp>,
+    /// Its size then.
+    pub bytes: u64,
+    /// How often it could not be written; a restart now loses what came since `written`.
+    pub failed: u64,
+    /// Pods and endpoint lifetimes that there was no room for in it.
+    pub left_out: u64,
+}
+
 /// Scans of the conntrack table.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScanStatus {
@@ -105,6 +128,8 @@ pub struct ScanStatus {
 pub struct RolloutsAnswer {
     /// This node.
     pub node: Arc<str>,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
     /// Rollouts, newest first.
     pub rollouts: Vec<RolloutReport>,
 }
@@ -114,6 +139,8 @@ pub struct RolloutsAnswer {
 pub struct FailuresAnswer {
     /// This node.
     pub node: Arc<str>,
+    /// How many fit the question, those past its limit included.
+    pub matching: usize,
     /// Where to go on from with `?since=`.
     #[serde(default)]
     pub next: u64,
@@ -122,4 +149,105 @@ pub struct FailuresAnswer {
     pub skipped: u64,
     /// Failures, newest last; the last 10,000.
     pub failures: Vec<FailureReport>,
+}
+
+/// `/api/v1/lanes?rollout=ID`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LanesAnswer {
+    /// This node.
+    pub node: Arc<str>,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
+    /// The rollout.
+    pub rollout: RolloutReport,
+    /// Whether its pods' lives are known: not those from before the machine was booted.
+    pub known: bool,
+    /// The pods that it replaced or brought, old ones first.
+    pub lanes: Vec<LaneReport>,
+    /// Pods left out for want of room.
+    pub left_out: usize,
+}
+
+/// A recording that is played back rather than a node that is watched.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlaybackReport {
+    /// The file.
+    pub file: String,
+    /// All of it has been played.
+    pub finished: bool,
+    /// The line at which it is cut off, if it is.
+    pub cut_off_at: Option<usize>,
+}
+
+/// The rollouts that are wanted, newest first.
+pub(crate) fn rollouts(state: &State, wanted: &Wanted) -> RolloutsAnswer {
+    let rollouts = state.rollouts().all().rev();
+    let rollouts = rollouts.filter(|rollout| wanted.takes_rollout(&rollout.workload));
+    let rollouts = rollouts.map(|rollout| state.rollout_report(rollout));
+    let past = state.past().rollouts.iter().rev().filter(|rollout| wanted.takes_past(rollout));
+    RolloutsAnswer {
+        node: state.node().clone(),
+        now: state.wall_now(),
+        rollouts: rollouts.chain(past.cloned()).collect(),
+    }
+}
+
+/// The failures that are wanted. Each of this boot has a number, counted from the first that was
+/// decided; those of earlier boots come before all numbers.
+pub(crate) fn failures(state: &State, wanted: &Wanted) -> FailuresAnswer {
+    let first = state.failures_unlisted();
+    let since = wanted.since.unwrap_or(0);
+    let unseen = usize::try_from(since.saturating_sub(first)).unwrap_or(usize::MAX);
+    let past = || {
+        let all = state.past().failures.iter().filter(|_| wanted.since.is_none());
+        all.map(Listed::Past).filter(|failure| wanted.takes(failure))
+    };
+    let present = || {
+        let new = state.failures().skip(unseen);
+        new.map(Listed::Present).filter(|failure| wanted.takes(failure))
+    };
+    let matching = past().count() + present().count();
+    let left_out = wanted.limit.map_or(0, |limit| matching.saturating_sub(limit));
+    let listed = past().chain(present()).skip(left_out).map(|failure| failure.report(state));
+    let count = u64::try_from(state.failures().count()).unwrap_or(u64::MAX);
+    FailuresAnswer {
+        node: state.node().clone(),
+        matching,
+        next: first + count,
+        skipped: if wanted.since.is_some() { first.saturating_sub(since) } else { 0 },
+        failures: listed.collect(),
+    }
+}
+
+/// A failure before it is told: most need not be.
+#[derive(Clone, Copy)]
+pub(super) enum Listed<'a> {
+    /// Of an earlier boot.
+    Past(&'a FailureReport),
+    /// Of this one.
+    Present(&'a Failure),
+}
+
+impl Listed<'_> {
+    fn report(self, state: &State) -> FailureReport {
+        match self {
+            Self::Past(report) => report.clone(),
+            Self::Present(failure) => state.failure_report(failure),
+        }
+    }
+}
+
+/// The lanes of a rollout. Of one from before the machine was booted only the report is left.
+pub(crate) fn lanes(state: &State, id: &RolloutId) -> Option<LanesAnswer> {
+    let answer = |rollout: RolloutReport, lanes: Option<LanesReport>| {
+        let known = lanes.is_some();
+        let LanesReport { lanes, left_out } = lanes.unwrap_or_default();
+        let (node, now) = (state.node().clone(), state.wall_now());
+        LanesAnswer { node, now, rollout, known, lanes, left_out }
+    };
+    if let Some(rollout) = state.rollouts().get(id) {
+        return Some(answer(state.rollout_report(rollout), state.lanes(id)));
+    }
+    let past = state.past().rollouts.iter().find(|rollout| rollout.id == *id)?;
+    Some(answer(past.clone(), None))
 }

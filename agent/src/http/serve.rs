@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use axum::{
     Router,
-    extract::{Query as Wants, State},
+    extract::{Query, State},
     http::{StatusCode, header},
     response::{IntoResponse, Json, Response},
     routing::get,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},
@@ -18,12 +18,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answer::{Answer, Query},
+    answer::{Answer, Query as Question},
+    page,
     wanted::Wanted,
 };
+use crate::model::RolloutId;
 
 /// The engine's task as the routes see it.
-type Engine = mpsc::Sender<Query>;
+type Engine = mpsc::Sender<Question>;
 
 /// `/metrics`, `/livez`, `/readyz`.
 pub fn operations(engine: Engine) -> Router {
@@ -34,23 +36,45 @@ pub fn operations(engine: Engine) -> Router {
         .with_state(engine)
 }
 
-/// `/api/v1/…`.
+/// The page and `/api/v1/…`.
 pub fn api(engine: Engine) -> Router {
     Router::new()
-        .route("/api/v1/status", get(|State(engine): State<Engine>| json(engine, Query::Status)))
+        .route("/api/v1/status", get(|State(engine): State<Engine>| json(engine, Question::Status)))
         .route(
             "/api/v1/rollouts",
-            get(|State(engine): State<Engine>, Wants(wanted): Wants<Wanted>| {
-                json(engine, |reply| Query::Rollouts(wanted, reply))
+            get(|State(engine): State<Engine>, Query(wanted): Query<Wanted>| {
+                json(engine, |reply| Question::Rollouts(wanted, reply))
             }),
         )
-        .route(
-            "/api/v1/failures",
-            get(|State(engine): State<Engine>, Wants(wanted): Wants<Wanted>| {
-                json(engine, |reply| Query::Failures(wanted, reply))
-            }),
-        )
+        .route("/api/v1/failures", get(failures))
+        .route("/api/v1/lanes", get(lanes))
         .with_state(engine)
+        .merge(page())
+}
+
+async fn failures(State(engine): State<Engine>, Query(wanted): Query<Wanted>) -> Response {
+    json(engine, |reply| Question::Failures(wanted, reply)).await
+}
+
+/// Whose lanes are asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LanesOf {
+    rollout: RolloutId,
+}
+
+async fn lanes(State(engine): State<Engine>, Query(of): Query<LanesOf>) -> Response {
+    let id = of.rollout.clone();
+    match ask(&engine, |reply| Question::Lanes(of.rollout, reply)).await {
+        Ok(Some(answer)) => Json(answer).into_response(),
+        Ok(None) => {
+            let unknown = format!(
+                "this agent knows no rollout {id}: /api/v1/rollouts lists those it knows\n"
+            );
+            (StatusCode::NOT_FOUND, unknown).into_response()
+        }
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
 }
 
 /// Serves until `shutdown`.
@@ -71,7 +95,7 @@ pub async fn serve(
 
 async fn ask<T>(
     engine: &Engine,
-    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query,
+    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Question,
 ) -> Answer<T> {
     let (reply, answer) = oneshot::channel();
     engine.send(query(reply)).await.map_err(|_| "the agent is shutting down".to_owned())?;
@@ -79,7 +103,7 @@ async fn ask<T>(
 }
 
 async fn metrics(State(engine): State<Engine>) -> Response {
-    match ask(&engine, Query::Metrics).await {
+    match ask(&engine, Question::Metrics).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
             .into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
@@ -87,7 +111,7 @@ async fn metrics(State(engine): State<Engine>) -> Response {
 }
 
 async fn ready(State(engine): State<Engine>) -> Response {
-    match ask(&engine, Query::Status).await {
+    match ask(&engine, Question::Status).await {
         Ok(status) if status.ready => "ok\n".into_response(),
         Ok(status) => {
             (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", status.not_ready.join("\n")))
@@ -99,7 +123,7 @@ async fn ready(State(engine): State<Engine>) -> Response {
 
 async fn json<T: Serialize>(
     engine: Engine,
-    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query,
+    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Question,
 ) -> Response {
     match ask(&engine, query).await {
         Ok(answer) => Json(answer).into_response(),

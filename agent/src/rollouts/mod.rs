@@ -469,7 +469,7 @@ fn old_pods(workload_uid: &str, target: &Arc<str>, owners: &Owners) -> OldPods {
             continue;
         }
         match pod.gone {
-            // Of an evicted pod the object may stay for ever; of one that is being deleted it does not.
+            // One that ended by itself may stay for ever; one that is being deleted goes soon.
             None if pod.facts.finished && pod.deletion_seen.is_none() => {}
             None => return OldPods::Living,
             gone => last = last.max(gone),
