@@ -58,6 +58,16 @@ pub fn ensure(yes: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Installs the packages of those programs that are missing.
+///
+/// # Errors
+/// If it may not, or cannot.
+pub fn ensure_packages(programs: &[(&str, &'static str)], yes: bool) -> anyhow::Result<()> {
+    let missing = programs.iter().filter(|(program, _)| find(program).is_none());
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if missing.is_empty() { Ok(()) } else { install(&missing, yes) }
+}
+
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure(args.yes)?;
