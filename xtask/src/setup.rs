@@ -23,12 +23,24 @@ pub struct Args {
     pub yes: bool,
 }
 
+/// What something is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Building and the lab.
+    Lab,
+    /// The tests: a browser as well.
+    Tests,
+}
+
 /// Installs what is missing; says nothing if nothing is.
 ///
 /// # Errors
 /// If it may not, or cannot.
-pub fn ensure(yes: bool) -> anyhow::Result<()> {
-    let missing = missing();
+pub fn ensure(what: For, yes: bool) -> anyhow::Result<()> {
+    let mut missing = missing();
+    if what == For::Tests {
+        missing.extend(missing_for_tests());
+    }
     let linker = !has_linker();
     if missing.is_empty() && !linker {
         return Ok(());
@@ -70,7 +82,7 @@ pub fn ensure_packages(programs: &[(&str, &'static str)], yes: bool) -> anyhow::
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    ensure(args.yes)?;
+    ensure(For::Tests, args.yes)?;
     println!("Everything that building and running needs is here.");
     Ok(ExitCode::SUCCESS)
 }
@@ -108,6 +120,12 @@ fn missing() -> Vec<&'static str> {
         ]);
     }
     packages
+}
+
+/// Those that only the tests need: the page is shown in a real browser.
+fn missing_for_tests() -> impl Iterator<Item = &'static str> {
+    let commands = [("chromium", "chromium"), ("chromedriver", "chromium-driver")];
+    commands.into_iter().filter(|(command, _)| find(command).is_none()).map(|(_, package)| package)
 }
 
 fn has_linker() -> bool {
