@@ -16,15 +16,6 @@ use anyhow::{Context as _, bail};
 use super::kernel::Kernel;
 use crate::shell;
 
-/// What booting takes, and the Debian packages that have it.
-pub const PROGRAMS: [(&str, &str); 5] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("busybox", "busybox-static"),
-    ("depmod", "kmod"),
-    ("cpio", "cpio"),
-    ("xz", "xz-utils"),
-];
-
 /// Modules that it takes to reach this machine's file system.
 const MODULES: [&str; 4] = ["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 

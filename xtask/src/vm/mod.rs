@@ -77,8 +77,7 @@ pub enum What {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    setup::ensure(args.yes)?;
-    setup::ensure_packages(&boot::PROGRAMS, args.yes)?;
+    setup::ensure(setup::For::Vm, args.yes)?;
     let (command, limit) = if args.command.is_empty() {
         (commands(args.what, args.only.as_deref())?, KERNEL_TESTS)
     } else {
