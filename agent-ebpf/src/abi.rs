@@ -160,7 +160,8 @@ pub struct Counters {
 pub enum Kind {
     /// RST answered the SYN.
     Refused = 1,
-    /// SYN+ACK answered an attempt about which something had gone up, or one on an old entry.
+    /// SYN+ACK answered an attempt about which something had gone up, or one on an old entry, a
+    /// retransmit's included.
     Answered = 2,
     /// A SYN was dropped; `code` is the reason's number.
     Dropped = 3,

@@ -245,8 +245,9 @@ pub fn answered(tuple: &Tuple, isn: u32, family: u32) {
             *first = now;
         }
     }
-    // What was answered on an old entry may have been answered by the wrong pod.
-    if known.flags & (flag::REPORTED | flag::STALE) != 0 {
+    // What was answered on an old entry may have been answered by the wrong pod; so may a retransmit,
+    // whose entry is as old as the first SYN.
+    if known.flags & (flag::REPORTED | flag::STALE) != 0 || known.syns > 1 {
         submit(&Head::new(Kind::Answered, 0, family, now), tuple, &known);
     }
 }

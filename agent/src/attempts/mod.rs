@@ -44,6 +44,8 @@ pub struct Failed {
     pub class: Class,
     /// What the wire showed, in words.
     pub wire: String,
+    /// Why this kernel dropped its last SYN, if it did.
+    pub dropped: Option<std::sync::Arc<str>>,
     /// Abandoned before the first retransmit could be due: a failure only if the endpoint was
     /// leaving or gone.
     pub early: bool,
@@ -59,6 +61,11 @@ impl Failed {
     pub fn last_syn(&self) -> Mono {
         if self.attempt.syns == 0 { self.began } else { self.attempt.last_syn }
     }
+}
+
+/// Whether its last SYN followed an entry that an earlier SYN had made: of an earlier attempt, or its own.
+fn follows_an_entry(attempt: &Attempt) -> bool {
+    attempt.stale || attempt.syns > 1 && attempt.confirmed && attempt.dnat
 }
 
 /// What a sighting meant.
@@ -102,16 +109,17 @@ impl Attempts {
         match sighting {
             // On an old entry: it may have been the wrong pod that answered.
             Sighting::Answered { answer: Answer::SynAck, .. }
-                if attempt.stale && attempt.backend.is_some() =>
+                if attempt.backend.is_some() && follows_an_entry(&attempt) =>
             {
                 let pending = self.take(attempt, at);
-                let wire = "the SYN followed the conntrack entry of an earlier one".to_owned();
+                let wire = "the SYN followed an earlier one's conntrack entry".to_owned();
                 self.fail(Failed {
                     began: pending.began(),
                     attempt: pending.attempt,
                     ended: at,
                     class: Class::Misdelivered,
                     wire,
+                    dropped: None,
                     early: false,
                 })
             }
@@ -129,6 +137,7 @@ impl Attempts {
                     ended: at,
                     class: Class::Refused,
                     wire,
+                    dropped: None,
                     early: false,
                 })
             }

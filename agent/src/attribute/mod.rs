@@ -6,6 +6,7 @@
 //! - `undirected`: the same where the rules chose no backend
 //! - `departure`: why an endpoint left
 //! - `serving`: why one that did not leave failed
+//! - `local`: dropped for a traffic policy of Local
 //! - `misdelivered`: whether a pod of another workload answered
 //! - `node`: whether its node is lost; `bad`: one bad replica among good ones
 //! - `blame`, `words`: the cause with its evidence
@@ -13,6 +14,7 @@
 mod bad;
 mod blame;
 mod departure;
+mod local;
 mod misdelivered;
 mod node;
 mod serving;
@@ -57,6 +59,8 @@ pub struct Known<'a> {
     pub failing: &'a Failing,
     /// How long one must have failed to be a bad backend, in nanoseconds.
     pub bad_backend_after: u64,
+    /// This node.
+    pub node: &'a str,
     /// Now.
     pub now: Mono,
     /// This node's name if the client has its address: kubelet's probes come from there, and go to
@@ -90,7 +94,9 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
     {
         return decision;
     }
+    let is_local = service.is_some_and(|service| local::drops(failed, service, known));
     let owner = match service {
+        Some(service) if is_local => local::whose(failed, service, known),
         Some(service) if undirected::is(failed) => {
             undirected::whose(failed, service, known.endpoints)
         }
@@ -103,6 +109,9 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
             return unless(last_chance, failed, || {
                 let mut blame = Blame::unknown(failed);
                 blame.gone(failed);
+                if is_local {
+                    local::explain(&mut blame);
+                }
                 blame.because(match failed.class {
                     Class::Rejected => "no endpoint of the Service was seen leaving".to_owned(),
                     _ => "no endpoint was seen at that address".to_owned(),
@@ -128,10 +137,13 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
         return if last_chance { Decision::Cancelled } else { Decision::NotYet };
     }
     let mut blame = Blame::of(life, failed);
+    if is_local {
+        local::explain(&mut blame);
+    }
     if failed.class == Class::Misdelivered {
         misdelivered::explain(&mut blame, failed, known);
     }
-    if left.is_some() {
+    if left.is_some() && !is_local {
         blame.gone(failed);
     }
     let Some(pod) = &life.pod else {

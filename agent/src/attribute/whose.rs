@@ -50,16 +50,35 @@ pub(super) fn whose<'a>(
         });
         return match before.max_by_key(|before| before.gone) {
             Some(before) if life.left.is_none() => Whose::One(before),
-            Some(before) => Whose::Either(before, life),
+            Some(before) => either(before, life, failed, service),
             None => Whose::One(life),
         };
     }
     let next = lives.iter().find(|life| life.first_seen > syn && life.begun_after <= syn);
     match next.filter(|next| next.first_seen.since(syn) < WATCH_LAG_NANOS) {
         Some(next) if life.gone.is_some_and(|gone| gone <= syn) && next.pod != life.pod => {
-            Whose::Either(life, next)
+            either(life, next, failed, service)
         }
         _ => Whose::One(life),
+    }
+}
+
+/// One of the two, if only that one was behind the Service whose rules chose the backend.
+fn either<'a>(
+    earlier: &'a Lifetime,
+    later: &'a Lifetime,
+    failed: &Failed,
+    service: Option<&Name>,
+) -> Whose<'a> {
+    let backs = |life: &Lifetime| {
+        service.is_some_and(|(namespace, name)| {
+            life.namespace == *namespace && life.services.contains(name)
+        })
+    };
+    match (backs(earlier), backs(later)) {
+        (true, false) if failed.attempt.dnat => Whose::One(earlier),
+        (false, true) if failed.attempt.dnat => Whose::One(later),
+        _ => Whose::Either(earlier, later),
     }
 }
 

@@ -302,6 +302,7 @@ fn blame(
         ended: sent,
         class: Class::Timeout,
         wire: String::new(),
+        dropped: None,
         early: false,
     };
     match attribute::decide(&failed, service, &verdicts::known(state, sent, state.now)) {

@@ -144,6 +144,7 @@ pub(super) fn known(state: &State, ended: Mono, now: Mono) -> Known<'_> {
         counts: &state.counts,
         nodes: &state.nodes,
         failing: &state.failing,
+        node: &state.config.node,
         not_followed: &state.not_followed,
         bad_backend_after: state.config.bad_backend_after_nanos,
         now: ended.plus(now.since(waits_since)),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rollrace::{
     engine::{ClusterChange, What},
-    model::{Cause, Class, SlicePort},
+    model::{Cause, Class, ServiceFacts, SlicePort},
 };
 
-use crate::world::{CLIENT, Is, World};
+use crate::world::{CLIENT, Is, VIP, World};
 
 const OTHERS: [(&str, Is); 3] = [("old-b", Is::Ready), ("old-c", Is::Ready), ("new-a", Is::Ready)];
 
@@ -310,4 +310,52 @@ fn a_retransmit_is_of_whoever_had_the_address_when_its_entry_was_made() {
     world.refuse(attempt);
     let failure = world.verdict();
     assert_eq!((&*failure.pod, failure.cause), ("old-a", Cause::Rollout), "{failure:#?}");
+}
+
+/// The Service sends to endpoints of the client's node only; the one there has left.
+fn without_a_local_endpoint(local: bool) -> World {
+    let mut world = World::at_rest();
+    let name = ("shop".into(), "api".into());
+    let known = world.state.endpoints().service_facts(&name).unwrap();
+    let mut facts = ServiceFacts::clone(known);
+    facts.internal_local = local;
+    world.cluster(ClusterChange::Service(Arc::new(facts)));
+    world.pod("old-d", "n1");
+    let others = [("old-a", Is::Ready), ("old-b", Is::Ready), ("old-c", Is::Ready)];
+    world.slice(&[others[0], others[1], others[2], ("old-d", Is::Ready)]);
+    world.pass(10_000);
+    world.delete("old-d");
+    world.change("old-d", |pod| pod.disruption = Some("EvictionByEvictionAPI".into()));
+    world.slice(&[others[0], others[1], others[2], ("old-d", Is::Leaving)]);
+    world.pass(500);
+    world
+}
+
+/// A SYN to the Service's address is dropped before any rule chose a backend.
+fn dropped_undirected(world: &mut World, reason: &str) {
+    let vip = VIP.parse().unwrap();
+    let mut attempt = world.attempt_to(vip, vip);
+    attempt.confirmed = false;
+    world.dropped(attempt, reason);
+    world.pass(3_000);
+    attempt.syns = 3;
+    world.abandon(attempt, 0);
+}
+
+#[test]
+fn a_drop_for_want_of_a_local_endpoint_is_rejected_and_due_to_the_one_that_left() {
+    let mut world = without_a_local_endpoint(true);
+    dropped_undirected(&mut world, "NETFILTER_DROP");
+    let failure = world.verdict();
+    assert_eq!((failure.class, failure.cause), (Class::Rejected, Cause::Eviction), "{failure:#?}");
+    assert_eq!((&*failure.service, &*failure.pod), ("api", "old-d"));
+}
+
+#[test]
+fn a_drop_by_another_reason_or_without_a_local_policy_is_no_rejection() {
+    for (local, reason) in [(true, "NO_SOCKET"), (false, "NETFILTER_DROP")] {
+        let mut world = without_a_local_endpoint(local);
+        dropped_undirected(&mut world, reason);
+        assert_eq!(world.verdict().class, Class::Timeout, "{local} {reason}");
+    }
 }

@@ -50,6 +50,20 @@ fn an_answer_by_a_pod_of_another_service_is_misdelivered_and_blamed_on_who_remov
 }
 
 #[test]
+fn a_retransmit_that_another_pod_answers_is_misdelivered_too() {
+    let mut world = World::after_the_first();
+    let mut attempt = world.attempt("old-a");
+    world.pass(700);
+    takes_over(&mut world, "web-a", "web");
+    world.pass(300);
+    (attempt.syns, attempt.last_syn) = (2, world.now);
+    answer(&mut world, attempt);
+    let failure = world.verdict();
+    assert_eq!((failure.class, failure.cause), (Class::Misdelivered, Cause::Rollout));
+    assert_eq!(&*failure.pod, "old-a");
+}
+
+#[test]
 fn an_answer_by_another_pod_of_the_same_service_is_none() {
     let mut world = taken_over("new-b", "api");
     world.pass(3_000);

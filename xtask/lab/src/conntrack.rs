@@ -19,6 +19,8 @@ pub struct Line {
     pub unanswered: bool,
     /// The event is the entry's end.
     pub ended: bool,
+    /// Its connection is over: a new SYN makes an entry anew.
+    pub closed: bool,
 }
 
 impl Line {
@@ -44,6 +46,7 @@ impl Line {
             backend: end(" src=", " sport=", 2)?,
             unanswered: rest.contains("[UNREPLIED]"),
             ended: rest.contains("[DESTROY]"),
+            closed: [" TIME_WAIT ", " CLOSE "].iter().any(|state| rest.contains(state)),
         })
     }
 }

@@ -66,8 +66,10 @@ pub fn render(
 
 fn reject(service: &ServicePort) -> String {
     let address = service.virtual_address;
+    let (what, target) =
+        if service.drops { ("no local endpoints", "DROP") } else { ("no endpoints", "REJECT") };
     format!(
-        "-A KUBE-SERVICES -m comment --comment \"{} has no endpoints\" -m tcp -p tcp -d {} --dport {} -j REJECT\n",
+        "-A KUBE-SERVICES -m comment --comment \"{} has {what}\" -m tcp -p tcp -d {} --dport {} -j {target}\n",
         service.name,
         address.ip(),
         address.port()
@@ -139,6 +141,7 @@ mod tests {
         ServicePort {
             name: "shop/api:http".to_owned(),
             virtual_address: "10.96.0.80:80".parse().expect("an address"),
+            drops: false,
             backends: backends.iter().map(|b| b.parse().expect("an address")).collect(),
         }
     }
@@ -165,6 +168,7 @@ mod tests {
         let service = ServicePort {
             name: "shop/api:http".to_owned(),
             virtual_address: "[fd00:10:96::50]:80".parse().expect("an address"),
+            drops: false,
             backends: vec!["[fd00:10:244:1::2]:8080".parse().expect("an address")],
         };
         let (text, _) = render(&[&service], "fd00:10:244::/56", &BTreeSet::new());

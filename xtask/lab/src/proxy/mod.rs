@@ -29,7 +29,7 @@ pub async fn run(node: &NodeAddresses, settings: &NodeSettings, journal: Journal
     let client = api::client(&settings.server, &format!("lab-proxy-{}", node.name))?;
     let mut services = pin!(watch::<Service>(client.clone()));
     let mut slices = pin!(watch::<EndpointSlice>(client));
-    let mut table = ServiceTable::default();
+    let mut table = ServiceTable::of_node(&node.name);
     let mut rules = Programmed::new(node, settings.proxy, journal).await?;
     // When to program next: set by the first change, so that later ones are coalesced. As in
     // kube-proxy's runner, that is at once unless the last time was less than the period ago.

@@ -105,7 +105,9 @@ pub fn render(
 fn elements(service: &ServicePort) -> String {
     let (address, port) = (service.virtual_address.ip(), service.virtual_address.port());
     let ip = ip(service.family());
-    let (map, verdict) = if service.backends.is_empty() {
+    let (map, verdict) = if service.drops {
+        ("no-endpoint-services", "drop".to_owned())
+    } else if service.backends.is_empty() {
         ("no-endpoint-services", "goto reject-chain".to_owned())
     } else {
         ("service-ips", format!("goto {}", service_chain(service)))
@@ -190,6 +192,7 @@ mod tests {
         let service = |backends: &[&str]| ServicePort {
             name: "shop/api:http".to_owned(),
             virtual_address: "10.96.0.80:80".parse().expect("an address"),
+            drops: false,
             backends: backends.iter().map(|b| b.parse().expect("an address")).collect(),
         };
         let both = ["10.244.1.2:8080", "10.244.2.2:8080"];
@@ -205,6 +208,7 @@ mod tests {
         let service = ServicePort {
             name: "shop/api:http".to_owned(),
             virtual_address: "[fd00:10:96::50]:80".parse().expect("an address"),
+            drops: false,
             backends: vec!["[fd00:10:244:1::2]:8080".parse().expect("an address")],
         };
         let (rules, chains) = render(Family::V6, &[&service], "fd00:10:244::/56", &BTreeSet::new());

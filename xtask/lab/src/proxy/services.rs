@@ -23,6 +23,9 @@ pub struct ServicePort {
     pub virtual_address: SocketAddr,
     /// Ready endpoints; when there are none, those that terminate and still serve.
     pub backends: Vec<SocketAddr>,
+    /// Without a backend connections are dropped rather than rejected: there are endpoints, but none on
+    /// this node, and the traffic policy is Local.
+    pub drops: bool,
 }
 
 impl ServicePort {
@@ -50,9 +53,10 @@ impl ServicePort {
     }
 }
 
-/// The Services and slices of a cluster.
+/// The Services and slices of a cluster, as one node sees them.
 #[derive(Debug, Default)]
 pub struct ServiceTable {
+    node: String,
     services: Objects<Service>,
     slices: Objects<EndpointSlice>,
 }
@@ -105,6 +109,11 @@ fn key<K: Resource>(object: &K) -> (String, String) {
 }
 
 impl ServiceTable {
+    /// Nothing known yet, on a node.
+    pub fn of_node(node: &str) -> Self {
+        Self { node: node.to_owned(), ..Self::default() }
+    }
+
     /// Applies a change of a Service; true when there may be something to program.
     pub fn apply_service(&mut self, change: Event<Service>) -> bool {
         self.services.apply(change)
@@ -136,17 +145,32 @@ impl ServiceTable {
                 };
                 let port_name = port.name.as_deref().unwrap_or_default();
                 let separator = if port_name.is_empty() { "" } else { ":" };
-                ports.extend(addresses.iter().map(|address| ServicePort {
-                    name: format!("{namespace}/{name}{separator}{port_name}"),
-                    virtual_address: SocketAddr::new(*address, number),
-                    backends: self.backends(namespace, name, port_name, Family::of(*address)),
+                let is_local = spec.internal_traffic_policy.as_deref() == Some("Local");
+                ports.extend(addresses.iter().map(|address| {
+                    let family = Family::of(*address);
+                    let of = |node| self.backends((namespace, name), port_name, family, node);
+                    let all = of(None);
+                    let backends = if is_local { of(Some(&*self.node)) } else { all.clone() };
+                    ServicePort {
+                        name: format!("{namespace}/{name}{separator}{port_name}"),
+                        virtual_address: SocketAddr::new(*address, number),
+                        drops: backends.is_empty() && !all.is_empty(),
+                        backends,
+                    }
                 }));
             }
         }
         ports
     }
 
-    fn backends(&self, namespace: &str, name: &str, port: &str, family: Family) -> Vec<SocketAddr> {
+    /// The backends of a port, on one node or on all.
+    fn backends(
+        &self,
+        (namespace, name): (&str, &str),
+        port: &str,
+        family: Family,
+        node: Option<&str>,
+    ) -> Vec<SocketAddr> {
         let (mut ready, mut draining) = (BTreeSet::new(), BTreeSet::new());
         let slices = self.slices.by_name.iter().filter(|((slice_namespace, _), slice)| {
             slice_namespace == namespace
@@ -161,7 +185,10 @@ impl ServiceTable {
             let Some(Ok(number)) = number.map(u16::try_from) else {
                 continue;
             };
-            for endpoint in &slice.endpoints {
+            let is_on = |endpoint: &&Endpoint| {
+                node.is_none_or(|node| endpoint.node_name.as_deref() == Some(node))
+            };
+            for endpoint in slice.endpoints.iter().filter(is_on) {
                 let Some(Ok(address)) = endpoint.addresses.first().map(|a| a.parse::<IpAddr>())
                 else {
                     continue;
@@ -249,6 +276,24 @@ mod tests {
              "conditions": {"ready": false, "serving": false, "terminating": false}},
         ]);
         assert_eq!(backends(&endpoints), ["10.244.1.3:8080"]);
+    }
+
+    #[test]
+    fn a_local_policy_takes_endpoints_of_the_own_node_and_drops_without_any() {
+        let mut local = service();
+        let spec = local.spec.as_mut().expect("a spec");
+        spec.internal_traffic_policy = Some("Local".to_owned());
+        let endpoints = json!([{"addresses": ["10.244.1.2"], "nodeName": "n1"}]);
+        for (node, count, drops) in [("n1", 1, false), ("n2", 0, true)] {
+            let mut table = ServiceTable::of_node(node);
+            table.apply_service(Event::Apply(local.clone()));
+            table.apply_slice(Event::Apply(slice(&endpoints)));
+            let port = table.service_ports().remove(0);
+            assert_eq!((port.backends.len(), port.drops), (count, drops), "{node}");
+        }
+        let mut table = ServiceTable::of_node("n2");
+        table.apply_service(Event::Apply(local));
+        assert!(!table.service_ports()[0].drops, "without any endpoint it is rejected");
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub enum Scenario {
     BadBackend,
     /// The Deployment is scaled to nothing and back
     Emptied,
+    /// A Service of internalTrafficPolicy Local loses its only endpoint on a client's node
+    LocalPolicy,
     /// Pods of another Service take over the addresses of old ones, while clients with few ports
     /// still hold entries that lead there
     AddressReused,
@@ -96,6 +98,7 @@ impl Scenario {
             Self::Restart => "restart",
             Self::BadBackend => "bad-backend",
             Self::Emptied => "emptied",
+            Self::LocalPolicy => "local-policy",
             Self::AddressReused => "address-reused",
             Self::AddressReusedBySame => "address-reused-by-same",
             Self::Recreate => "recreate",

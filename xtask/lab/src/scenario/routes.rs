@@ -77,6 +77,8 @@ impl RouteListener {
             let at = event.at.context("an event has a time")?;
             let at = i64::try_from(at.as_nanosecond()).context("a time of this age")?;
             if event.ended {
+                // A closed one takes no new SYN, so it had ended before that.
+                let at = if event.closed { i64::MIN } else { at };
                 routes.end(&self.node, event.client, at, event.dialled);
             } else {
                 routes.add(&self.node, event.client, at, event.dialled, event.backend);

@@ -47,6 +47,11 @@ pub async fn deploy(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
             let strategy = json!({"type": "RollingUpdate", "rollingUpdate": one_by_one});
             deployment(stage, API, RESTARTED_PODS, Some(strategy)).await
         }
+        Scenario::LocalPolicy => {
+            let local = json!({"spec": {"internalTrafficPolicy": "Local"}});
+            stage.patch("Service", "v1", API, &local).await?;
+            deployment(stage, API, 3, None).await
+        }
         Scenario::Recreate => deployment(stage, API, 3, Some(json!({"type": "Recreate"}))).await,
         Scenario::ArgoRollout => argo::deploy(stage).await,
         Scenario::StatefulSet => {
@@ -96,6 +101,7 @@ pub async fn act(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
         Scenario::Restart => faults::restart(stage).await,
         Scenario::BadBackend => faults::make_bad(stage).await,
         Scenario::Emptied => removals::empty(stage).await,
+        Scenario::LocalPolicy => removals::of_one_node(stage).await,
         Scenario::AddressReused => addresses::reuse(stage, WEB).await,
         Scenario::AddressReusedBySame => addresses::reuse(stage, API).await,
         Scenario::ArgoRollout => argo::roll_out(stage).await,

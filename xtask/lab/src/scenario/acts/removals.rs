@@ -27,6 +27,22 @@ pub async fn empty(stage: &Stage<'_>) -> Result<()> {
     stage.settled(API, "1", 3).await
 }
 
+/// The pods of a client's node are deleted by hand; another may take their place anywhere.
+pub async fn of_one_node(stage: &Stage<'_>) -> Result<()> {
+    let last = &stage.cluster.nodes.last().context("a node")?.addresses.name;
+    let pods = stage.ready(API, "1", 3).await?;
+    let api: Api<Pod> = Api::namespaced(stage.user("lab-delete")?, NAMESPACE);
+    for pod in &pods {
+        if pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(last) {
+            let name = pod.name_any();
+            api.delete(&name, &DeleteParams::default())
+                .await
+                .with_context(|| format!("delete the pod {name}"))?;
+        }
+    }
+    stage.settled(API, "1", 3).await
+}
+
 /// Four replicas become two when three of them are of the new version.
 pub async fn scale_down_during_rollout(stage: &Stage<'_>) -> Result<()> {
     stage.roll_out(API, "2").await?;
