@@ -66,10 +66,18 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
         }
         return;
     }
+    let asks = asks(state, &held);
     state.held.push(held);
-    if let Some(backend) = backend {
+    if let Some(backend) = backend.filter(|_| asks) {
         ask::about(state, backend, out);
     }
+}
+
+/// Whether the API server is to be asked about its backend. What was answered is of interest only where
+/// somebody has left.
+fn asks(state: &State, held: &Held) -> bool {
+    let has_left = |backend| state.endpoints.at(backend).iter().any(|life| life.left.is_some());
+    held.failed.class != Class::Misdelivered || held.backend().is_some_and(has_left)
 }
 
 /// Counts the failure to its pod, should that turn out to be a bad one.
@@ -104,7 +112,7 @@ pub(super) fn decide_held(state: &mut State, out: &mut Outputs) {
     let waiting: Vec<Held> =
         waiting.into_iter().filter_map(|held| decide(state, held, out)).collect();
     let backends: BTreeSet<SocketAddr> =
-        waiting.iter().filter_map(|held| held.failed.attempt.backend).collect();
+        waiting.iter().filter(|held| asks(state, held)).filter_map(Held::backend).collect();
     state.held = waiting;
     for backend in backends {
         ask::about(state, backend, out);
