@@ -7,11 +7,12 @@ use aya_ebpf::{
 use rollrace_ebpf::{
     abi::{Address, Socket, Stat, Tuple},
     layout::{CT_WINDOW, SKB_WINDOW},
-    packet::{self, GlanceV4, GlanceV6, HEADERS, HEADERS_V4, place},
+    flow::PEEK,
+    packet::{self, Glance, GlanceV4, GlanceV6, HEADERS, HEADERS_V4, place},
 };
 
 use crate::{
-    cast::{IPHDR_ID, IPV6HDR_ID, SK_BUFF_ID, TCPHDR_ID, cast},
+    cast::{IPHDR_ID, IPV6HDR_ID, SK_BUFF_ID, TCPHDR_ID, WORDS_ID, cast},
     maps::count,
 };
 
@@ -67,6 +68,15 @@ fn read<T: Copy>(base: u64, offset: u32) -> Option<T> {
     }
 }
 
+/// A scalar of up to 8 bytes, by a plain load where that can be done.
+#[inline(always)]
+fn word<T: Copy>(address: u64) -> Option<T> {
+    match cast(address, &WORDS_ID) {
+        Some(word) => Some(word.load(0)),
+        None => read(address, 0),
+    }
+}
+
 /// Reads into a place that is there already.
 #[inline(always)]
 fn read_into<T: Copy>(base: u64, into: &mut T) -> Option<()> {
@@ -97,6 +107,18 @@ fn at<T: Copy>(window: *const u64, offset: u32) -> T {
 /// A packet waits for its neighbour for seconds (`mcast_solicit` × `retrans_time`, 3 s by default);
 /// a departure time longer ago than this is none.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
+
+/// What a TCP segment carries.
+pub struct Segment {
+    /// Sequence number.
+    pub seq: u32,
+    /// Acknowledgement number.
+    pub ack: u32,
+    /// Bytes of payload.
+    pub length: u32,
+    /// Where it begins, from the network header on.
+    pub data: u32,
+}
 
 /// What the first read of an skb yields.
 pub struct Skb {
@@ -132,18 +154,18 @@ impl Skb {
         })
     }
 
-    /// Whether the packet may be of interest, see [`packet::may_matter`].
+    /// Whether the packet may be of interest, see [`packet::glance`].
     #[inline(always)]
-    pub fn may_matter(&self, v6: bool) -> Option<bool> {
-        if v6 { self.may_matter_v6() } else { self.may_matter_v4() }
+    pub fn glance(&self, v6: bool) -> Option<Glance> {
+        if v6 { self.glance_v6() } else { self.glance_v4() }
     }
 
     #[inline(always)]
-    fn may_matter_v4(&self) -> Option<bool> {
+    fn glance_v4(&self) -> Option<Glance> {
         let at = self.head + u64::from(self.network);
         if let Some(ip) = cast(at, &IPHDR_ID) {
             let (protocol, length) = (ip.load(place::PROTOCOL), ip.load(place::LENGTH));
-            return Some(packet::may_matter(protocol, length, || {
+            return Some(packet::glance(protocol, length, || {
                 let tcp = cast(at + u64::from(place::TCP_V4), &TCPHDR_ID);
                 tcp.map_or(0xff, |tcp| tcp.load(place::FLAGS))
             }));
@@ -154,18 +176,18 @@ impl Skb {
         let words = unsafe { words.assume_init_ref() };
         let (protocol, length) =
             (packet::byte(words, place::PROTOCOL), packet::byte(words, place::LENGTH));
-        Some(packet::may_matter(protocol, length, || {
+        Some(packet::glance(protocol, length, || {
             packet::byte(words, place::TCP_V4 + place::FLAGS)
         }))
     }
 
     #[inline(always)]
-    fn may_matter_v6(&self) -> Option<bool> {
+    fn glance_v6(&self) -> Option<Glance> {
         // An IPv6 header has one length.
         const LENGTH: u8 = 5;
         let at = self.head + u64::from(self.network);
         if let Some(ip) = cast(at, &IPV6HDR_ID) {
-            return Some(packet::may_matter(ip.load(place::NEXT_HEADER), LENGTH, || {
+            return Some(packet::glance(ip.load(place::NEXT_HEADER), LENGTH, || {
                 let tcp = cast(at + u64::from(place::TCP_V6), &TCPHDR_ID);
                 tcp.map_or(0xff, |tcp| tcp.load(place::FLAGS))
             }));
@@ -174,9 +196,61 @@ impl Skb {
         self.bytes(0, &mut words)?;
         // SAFETY: filled by the helper.
         let words = unsafe { words.assume_init_ref() };
-        Some(packet::may_matter(packet::byte(words, place::NEXT_HEADER), LENGTH, || {
+        Some(packet::glance(packet::byte(words, place::NEXT_HEADER), LENGTH, || {
             packet::byte(words, place::TCP_V6 + place::FLAGS)
         }))
+    }
+
+    /// What a TCP segment without IP options carries.
+    #[inline(always)]
+    pub fn segment(&self, v6: bool) -> Option<Segment> {
+        let at = self.head + u64::from(self.network);
+        let header = if v6 { place::TCP_V6 } else { place::TCP_V4 };
+        let tcp = at + u64::from(header);
+        if let Some(tcp) = cast(tcp, &TCPHDR_ID) {
+            let total = if v6 {
+                let ip = cast(at, &IPV6HDR_ID)?;
+                u32::from(u16::from_be(ip.load(place::PAYLOAD_V6))) + header
+            } else {
+                u32::from(u16::from_be(cast(at, &IPHDR_ID)?.load(place::TOTAL_V4)))
+            };
+            let data = header + u32::from(tcp.load::<u8>(place::OFFSET) >> 4) * 4;
+            return Some(Segment {
+                seq: u32::from_be(tcp.load(place::SEQ)),
+                ack: u32::from_be(tcp.load(place::ACK)),
+                length: total.saturating_sub(data),
+                data,
+            });
+        }
+        let mut headers = core::mem::MaybeUninit::<[u8; HEADERS]>::uninit();
+        // SAFETY: bytes, of which any are valid; what is not filled below is not read.
+        let headers = unsafe { headers.assume_init_mut() };
+        self.headers(v6, headers)?;
+        let tcp = if v6 { headers[40..60].first_chunk() } else { headers[20..40].first_chunk() };
+        let tcp = packet::Tcp::read(tcp?);
+        let data = header + tcp.length;
+        let length = packet::total_length(headers, v6).saturating_sub(data);
+        Some(Segment { seq: tcp.seq, ack: tcp.ack, length, data })
+    }
+
+    /// The first bytes behind the headers; `None` where they lie in another page than the headers.
+    #[inline(always)]
+    pub fn peek(&self, segment: &Segment) -> Option<[u8; PEEK]> {
+        let elsewhere: u32 = self.member(&SKB_DATA_LEN)?;
+        let here = segment.length.saturating_sub(elsewhere);
+        if here < segment.length && here < PEEK as u32 {
+            return None;
+        }
+        let at = self.head + u64::from(self.network) + u64::from(segment.data);
+        let mut bytes = [0; PEEK];
+        if let Some(words) = cast(at, &WORDS_ID) {
+            let (low, high): (u64, u64) = (words.load(0), words.load(8));
+            bytes[..8].copy_from_slice(&low.to_ne_bytes());
+            bytes[8..].copy_from_slice(&high.to_ne_bytes());
+        } else {
+            read_into(at, &mut bytes)?;
+        }
+        Some(bytes)
     }
 
     /// Reads the IP header and the header behind it: without options, 40 bytes of IPv4 and 60 of
@@ -258,6 +332,27 @@ impl Nfct {
     #[inline(always)]
     pub fn entry(self) -> u64 {
         self.0 & !7
+    }
+
+    /// Tells a connection from an earlier one whose entry was at the same address: its original
+    /// tuple's client and ports.
+    #[inline(always)]
+    pub fn check(self) -> Option<u32> {
+        let tuple = self.entry()
+            + u64::from(CT_BASE.load() + CT_TUPLES.load() + CT_TUPLE.load());
+        let client = tuple + u64::from(TUPLE_SRC.load());
+        let first: u32 = word(client)?;
+        let last: u32 = word(client + 12)?;
+        let from: u16 = word(tuple + u64::from(TUPLE_SPORT.load()))?;
+        let to: u16 = word(tuple + u64::from(TUPLE_DPORT.load()))?;
+        Some(first ^ last.rotate_left(13) ^ (u32::from(from) | u32::from(to) << 16))
+    }
+
+    /// Whether both ends of the connection are open (`TCP_CONNTRACK_ESTABLISHED`).
+    #[inline(always)]
+    pub fn is_established(self) -> bool {
+        const ESTABLISHED: u8 = 3;
+        word::<u8>(self.entry() + u64::from(CT_STATE.load())) == Some(ESTABLISHED)
     }
 
     /// `enum ip_conntrack_info`: 3 and above are replies, 2 is NEW.
@@ -345,6 +440,8 @@ pub struct Sock {
     pub net: u64,
     /// `snd_una`.
     pub snd_una: u32,
+    /// `rcv_nxt`.
+    pub rcv_nxt: u32,
     /// `sk_err`.
     pub error: u32,
     /// 4 or 6.
@@ -358,6 +455,12 @@ const IPPROTO_TCP: u16 = 6;
 #[inline(always)]
 pub fn is_tcp(sk: u64) -> bool {
     read::<u16>(sk, SK_PROTOCOL.load()) == Some(IPPROTO_TCP)
+}
+
+/// `struct net *` of a socket.
+#[inline(always)]
+pub fn net_of(sk: u64) -> u64 {
+    read(sk, SKC_NET.load()).unwrap_or(0)
 }
 
 impl Sock {
@@ -377,6 +480,7 @@ impl Sock {
         Some(Self {
             net: read(sk, SKC_NET.load())?,
             snd_una: read(sk, TCP_SND_UNA.load())?,
+            rcv_nxt: read(sk, TCP_RCV_NXT.load())?,
             error: read(sk, SK_ERR.load())?,
             family: if family == AF_INET { 4 } else { 6 },
         })

@@ -29,6 +29,7 @@ macro_rules! kernel_fields {
             SKB_SK: "sk_buff" "sk" 8 false,
             SKB_IIF: "sk_buff" "skb_iif" 4 false,
             SKB_TSTAMP: "sk_buff" "tstamp" 8 false,
+            SKB_DATA_LEN: "sk_buff" "data_len" 4 false,
             SKB_DST: "sk_buff" "_skb_refdst" 8 false,
             DST_DEV: "dst_entry" "dev" 8 false,
             DEV_NET: "net_device" "nd_net.net" 8 false,
@@ -43,11 +44,13 @@ macro_rules! kernel_fields {
             SKC_V6_RCV_SADDR: "sock_common" "skc_v6_rcv_saddr" 16 false,
             INET_SPORT: "inet_sock" "inet_sport" 2 false,
             TCP_SND_UNA: "tcp_sock" "snd_una" 4 false,
+            TCP_RCV_NXT: "tcp_sock" "rcv_nxt" 4 false,
             TASK_NSPROXY: "task_struct" "nsproxy" 8 false,
             NSPROXY_NET: "nsproxy" "net_ns" 8 false,
             CT_TUPLES: "nf_conn" "tuplehash" 112 true,
             CT_STATUS: "nf_conn" "status" 8 true,
             CT_NET: "nf_conn" "ct_net.net" 8 true,
+            CT_STATE: "nf_conn" "proto.tcp.state" 1 true,
             CT_TUPLE: "nf_conntrack_tuple_hash" "tuple" 40 true,
             TUPLE_SRC: "nf_conntrack_tuple" "src.u3" 16 true,
             TUPLE_SPORT: "nf_conntrack_tuple" "src.u" 2 true,
@@ -83,6 +86,7 @@ macro_rules! cast_types {
             IPHDR_ID: "iphdr",
             IPV6HDR_ID: "ipv6hdr",
             TCPHDR_ID: "tcphdr",
+            WORDS_ID: "timespec64",
         }
     };
 }

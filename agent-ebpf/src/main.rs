@@ -4,12 +4,14 @@
 //! - `kernel`: guarded reads of kernel memory at offsets resolved from BTF
 //! - `maps`: the maps, and the counters of what was lost
 //! - `attempts`: what each sighting does to an attempt; shared by the hooks
+//! - `flows`: what each does to an answered connection
 //! - `programs/`: one file a hook
 #![no_std]
 #![no_main]
 
 mod attempts;
 mod cast;
+mod flows;
 mod kernel;
 mod maps;
 mod programs;

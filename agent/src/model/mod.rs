@@ -9,7 +9,7 @@ mod rollout;
 mod time;
 mod verdict;
 
-pub use attempt::{Answer, Attempt, AttemptKey, Drop, Sighting};
+pub use attempt::{Answer, Attempt, AttemptKey, Drop, End, Sighting};
 pub use facts::{
     Endpoint, EndpointConditions, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, ServicePort,
     SliceFacts, SlicePort, WorkloadFacts, WorkloadStatus,

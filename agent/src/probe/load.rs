@@ -31,8 +31,17 @@ pub const HOOKS: [&str; 3] = ["net_dev_queue", "kfree_skb", "inet_sock_set_state
 const MAKES_UP: &str = "inet_sock_set_state_skipped";
 
 /// The maps that grow.
-const MAPS: [&str; 7] =
-    ["ATTEMPTS", "ANSWERED", "FRESH", "ENDPOINTS", "LOCAL_PODS", "COUNTERS", "STARTS"];
+const MAPS: [&str; 9] = [
+    "ATTEMPTS",
+    "FLOWS",
+    "OWN_FLOWS",
+    "ANSWERED",
+    "FRESH",
+    "ENDPOINTS",
+    "LOCAL_PODS",
+    "COUNTERS",
+    "STARTS",
+];
 
 /// Capabilities that loading and reading need, by number (`include/uapi/linux/capability.h`).
 const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
@@ -47,6 +56,8 @@ const LOG_BYTES: u32 = 4_096;
 pub struct Options {
     /// Unanswered attempts tracked: unanswered SYNs a second × 120 s.
     pub attempts: u32,
+    /// Answered connections tracked.
+    pub flows: u32,
     /// Bytes of the ring buffer, a power of two.
     pub ring_bytes: u32,
     /// Entries of every other map; their defaults if not given. For tests of what happens at the bound.
@@ -55,7 +66,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { attempts: 65_536, ring_bytes: 1 << 20, other_entries: None }
+        Self {
+            attempts: 65_536,
+            flows: abi::FLOW_ENTRIES,
+            ring_bytes: 1 << 20,
+            other_entries: None,
+        }
     }
 }
 
@@ -111,9 +127,10 @@ impl Probe {
             loader.override_global("OWN_NET", &own_net, true);
             loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
             loader.map_max_entries("ATTEMPTS", options.attempts);
+            loader.map_max_entries("FLOWS", options.flows);
             loader.map_max_entries("EVENTS", options.ring_bytes);
             if let Some(entries) = options.other_entries {
-                for map in MAPS.into_iter().filter(|map| *map != "ATTEMPTS") {
+                for map in MAPS.into_iter().filter(|map| !matches!(*map, "ATTEMPTS" | "FLOWS")) {
                     loader.map_max_entries(map, entries);
                 }
             }
@@ -151,7 +168,7 @@ impl Probe {
                 refused_program(&format!("attach {name} to the tracepoint {hook}"), error)
             })?;
         }
-        let maps = Maps::take(&mut ebpf, timeout, options.other_entries)?;
+        let maps = Maps::take(&mut ebpf, timeout, &options)?;
         let ring = ebpf.take_map("EVENTS").ok_or_else(|| no_map("EVENTS"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| load_error("open EVENTS", error))?;
         // SAFETY: the ring buffer owns its descriptor, and keeps it open for as long as it lives.
@@ -327,4 +344,4 @@ fn os_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
     None
 }
 
-const _: () = assert!(abi::VERSION == 1);
+const _: () = assert!(abi::VERSION == 2);

@@ -125,7 +125,7 @@ pub fn not_compared_text(counts: &BTreeMap<String, u64>) -> String {
         parts.push("nothing of it happened".to_owned());
     }
     format!(
-        "{} (connections that were answered: reset, cut, stalled, misdelivered)",
+        "{} (connections that were answered: stalled, misdelivered)",
         parts.join(", ")
     )
 }
