@@ -59,7 +59,8 @@ pub fn said(length: u32, bytes: Option<&[u8; PEEK]>) -> Said {
     let Some(bytes) = bytes else {
         return if length <= DOUBTFUL_UNREAD { Said::Doubtful(0) } else { Said::Message(0) };
     };
-    let is_tls = length > 5 && bytes[1] == 3 && bytes[2] <= 4 && bytes[0] >= 0x14 && bytes[0] <= 0x17;
+    let is_tls =
+        length > 5 && bytes[1] == 3 && bytes[2] <= 4 && bytes[0] >= 0x14 && bytes[0] <= 0x17;
     if is_tls {
         return match bytes[0] {
             0x15 => Said::Nothing,
@@ -201,7 +202,7 @@ pub fn message(flow: &mut Flow, seq: u32, length: u32, ack: u32, said: Said) {
         Said::Message(what) => (0, what),
     };
     if ack == flow.ack {
-        if flow.unanswered < u16::MAX {
+        if doubtful == 0 && flow.unanswered < u16::MAX {
             flow.unanswered += 1;
         }
         // What was asked before is still asked.
@@ -218,5 +219,185 @@ pub fn message(flow: &mut Flow, seq: u32, length: u32, ack: u32, said: Said) {
         state::TLS => flow.flags = flow.flags & !state::PLAIN | state::TLS,
         state::PLAIN if flow.flags & state::TLS == 0 => flow.flags |= state::PLAIN,
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A connection whose client has asked once, at this ack.
+    fn asked(ack: u32) -> Flow {
+        Flow { ack, next: 1_000, unanswered: 1, flags: state::FROM_BEGIN, ..Flow::default() }
+    }
+
+    fn peek(bytes: &[u8]) -> Said {
+        let mut first = [0; PEEK];
+        let length = bytes.len().min(PEEK);
+        first[..length].copy_from_slice(&bytes[..length]);
+        said(u32::try_from(bytes.len()).unwrap(), Some(&first))
+    }
+
+    /// A record of this type and length, header included.
+    fn record(kind: u8, length: u8) -> Vec<u8> {
+        let mut bytes = vec![kind, 3, 3, 0, length - 5];
+        bytes.resize(length.into(), 0xaa);
+        bytes
+    }
+
+    /// An HTTP/2 frame.
+    fn frame(kind: u8, stream: u8, payload: u8) -> Vec<u8> {
+        let mut bytes = vec![0, 0, payload, kind, 0, 0, 0, 0, stream];
+        bytes.resize(9 + usize::from(payload), 0);
+        bytes
+    }
+
+    #[test]
+    fn a_close_is_a_cut_if_not_a_byte_came_since_the_request() {
+        for is_rst in [false, true] {
+            assert_eq!(end(&asked(500), 500, is_rst), Some(End::Cut));
+        }
+        assert_eq!(end(&asked(500), 700, false), None, "answered, and closed in order");
+        assert_eq!(end(&asked(500), 700, true), Some(End::Reset));
+        assert_eq!(end(&asked(u32::MAX), u32::MAX, false), Some(End::Cut));
+    }
+
+    #[test]
+    fn after_the_clients_goodbye_nothing_is_lost() {
+        let done = Flow { flags: state::CLIENT_DONE, ..asked(500) };
+        for (seq, is_rst) in [(500, false), (500, true), (700, true)] {
+            assert_eq!(end(&done, seq, is_rst), None);
+        }
+    }
+
+    #[test]
+    fn one_connection_ends_once() {
+        let told = Flow { flags: state::TOLD | state::BACKEND_FIN, ..asked(500) };
+        assert_eq!(end(&told, 500, true), None);
+    }
+
+    #[test]
+    fn a_request_that_crosses_a_fin_in_order_is_cut_by_the_rst_that_answers_it() {
+        let mut idle = Flow { flags: state::BACKEND_FIN, ..asked(500) };
+        assert_eq!(end(&idle, 700, true), None, "nobody asked anything any more");
+        message(&mut idle, 1_000, 100, 700, Said::Message(state::PLAIN));
+        assert_eq!(end(&idle, 700, false), None, "the FIN once more");
+        assert_eq!(end(&idle, 700, true), Some(End::Cut));
+    }
+
+    #[test]
+    fn a_close_notify_of_the_server_hides_no_unanswered_request() {
+        for alert in ALERTS {
+            let tls = Flow { flags: state::TLS, ..asked(500) };
+            assert_eq!(end(&tls, 500 + alert, false), Some(End::Cut));
+            // Where it is not known to be TLS it may be a short answer.
+            assert_eq!(end(&asked(500), 500 + alert, false), Some(End::Closed));
+            let plain = Flow { flags: state::PLAIN, ..asked(500) };
+            assert_eq!(end(&plain, 500 + alert, false), None);
+        }
+    }
+
+    #[test]
+    fn an_alert_of_the_clients_is_no_message() {
+        assert_eq!(peek(&record(0x15, 31)), Said::Nothing);
+        assert_eq!(peek(&record(0x17, 24)), Said::Nothing);
+        let mut flow = asked(500);
+        message(&mut flow, 1_000, 24, 700, Said::Nothing);
+        assert_eq!(flow.ack, 500);
+    }
+
+    #[test]
+    fn what_may_go_without_an_answer_is_doubtful() {
+        let tls = Said::Doubtful(state::TLS);
+        assert_eq!(peek(&record(0x17, 35)), tls, "an HTTP/2 WINDOW_UPDATE under TLS 1.3");
+        assert_eq!(peek(&record(0x17, 46)), tls, "a PING under TLS 1.2");
+        assert_eq!(peek(&record(0x14, 64)), tls, "the end of a handshake");
+        let plain = Said::Doubtful(state::PLAIN);
+        for control in [frame(8, 1, 4), frame(6, 0, 8), frame(4, 0, 0), frame(7, 0, 8)] {
+            assert_eq!(peek(&control), plain, "{control:?}");
+        }
+        assert_eq!(said(46, None), Said::Doubtful(0), "what cannot be read");
+    }
+
+    #[test]
+    fn what_is_answered_is_a_message() {
+        for request in [
+            &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
+            b"PING\r\n",
+            b"*1\r\n$4\r\nPING\r\n",
+            b"quit\n",
+            b"a",
+            &frame(1, 1, 30),
+            &[3, 0, 0, 0, 0x0e],
+        ] {
+            assert_eq!(peek(request), Said::Message(state::PLAIN), "{request:?}");
+        }
+        assert_eq!(peek(&record(0x17, 100)), Said::Message(state::TLS));
+        assert_eq!(peek(&record(0x16, 200)), Said::Message(state::TLS));
+        assert_eq!(said(47, None), Said::Message(0));
+    }
+
+    #[test]
+    fn a_protocols_own_goodbye_is_one() {
+        for goodbye in [&[1, 0, 0, 0, 1][..], &[b'X', 0, 0, 0, 4], &[0x88, 0x82, 1, 2, 3, 4, 5, 6]]
+        {
+            assert_eq!(peek(goodbye), Said::Goodbye, "{goodbye:?}");
+        }
+        let mut flow = asked(500);
+        message(&mut flow, 1_000, 5, 500, Said::Goodbye);
+        assert_eq!(end(&flow, 500, false), None);
+    }
+
+    #[test]
+    fn a_doubtful_message_closes_and_does_not_hide_a_request() {
+        let mut flow = asked(500);
+        message(&mut flow, 1_000, 13, 700, Said::Doubtful(state::PLAIN));
+        assert_eq!(end(&flow, 700, false), Some(End::Closed));
+        let mut flow = asked(500);
+        message(&mut flow, 1_000, 13, 500, Said::Doubtful(state::PLAIN));
+        assert_eq!(
+            end(&flow, 500, false),
+            Some(End::Cut),
+            "the request before it is still unanswered"
+        );
+        message(&mut flow, 1_013, 90, 500, Said::Message(state::PLAIN));
+        assert_eq!(end(&flow, 500, false), Some(End::Cut));
+    }
+
+    #[test]
+    fn a_stream_that_nobody_answers_closes() {
+        let mut flow = asked(500);
+        for sent in 0..2 {
+            assert_eq!(end(&flow, 500, false), Some(End::Cut), "{sent} more");
+            message(&mut flow, 1_000 + sent * 10, 10, 500, Said::Message(state::PLAIN));
+        }
+        assert_eq!(end(&flow, 500, false), Some(End::Closed));
+        // On a connection that was answered before, a request comes in a few segments.
+        let mut upload = Flow { flags: state::ANSWERED | state::FROM_BEGIN, ..asked(500) };
+        for sent in 0..6 {
+            message(&mut upload, 1_000 + sent * 10, 10, 500, Said::Message(state::PLAIN));
+        }
+        assert_eq!(end(&upload, 500, false), Some(End::Cut));
+    }
+
+    #[test]
+    fn a_retransmit_is_no_message() {
+        let mut flow = asked(500);
+        message(&mut flow, 900, 100, 700, Said::Message(0));
+        assert_eq!((flow.ack, flow.unanswered), (500, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_looked_into_without_panic(length: u32, bytes: [u8; PEEK]) {
+            let _ = said(length, Some(&bytes));
+        }
+
+        #[test]
+        fn an_answered_request_is_never_cut_by_a_fin(ack: u32, answer in 100_u32..1 << 30) {
+            prop_assert_eq!(end(&asked(ack), ack.wrapping_add(answer), false), None);
+        }
     }
 }

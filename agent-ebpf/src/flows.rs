@@ -98,11 +98,7 @@ fn said(skb: &Skb, nfct: Nfct, segment: &Segment) -> Option<()> {
     let place = Place::of_entry(nfct)?;
     let Some(flow) = place.find() else { return begin(skb, nfct, place.check, segment) };
     if flow.flags & (state::CLIENT_DONE | state::TOLD) == 0 {
-        let said = if segment.length <= SHORT {
-            look_into(skb, segment)
-        } else {
-            Said::Message(0)
-        };
+        let said = if segment.length <= SHORT { look_into(skb, segment) } else { Said::Message(0) };
         flow::message(flow, segment.seq, segment.length, segment.ack, said);
     }
     Some(())
@@ -221,13 +217,7 @@ fn enter(
 
 /// A FIN or RST, the scratch's headers read. `refused`: a RST that answered a SYN.
 #[inline(always)]
-pub fn ends(
-    skb: &Skb,
-    scratch: &mut Scratch,
-    tcp: &Tcp,
-    offset: u32,
-    v6: bool,
-) -> Option<()> {
+pub fn ends(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool) -> Option<()> {
     let nfct = skb.nfct();
     let is_rst = tcp.flags & tcp::RST != 0;
     let seq = if is_rst {
@@ -275,13 +265,7 @@ pub fn ends(
 
 /// The same without a conntrack entry: the two directions are told by which of them is known.
 #[inline(never)]
-fn untracked_ends(
-    skb: &Skb,
-    scratch: &mut Scratch,
-    tcp: &Tcp,
-    seq: u32,
-    v6: bool,
-) -> Option<()> {
+fn untracked_ends(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, seq: u32, v6: bool) -> Option<()> {
     let is_rst = tcp.flags & tcp::RST != 0;
     let Scratch { headers, syn, tuple, .. } = scratch;
     packet::addresses(headers, v6, tuple);
@@ -355,13 +339,7 @@ fn backend_ended(
 /// A RST inside a connection whose client has said nothing: as the kernel resets what nobody has
 /// accepted when its listener closes.
 #[inline(always)]
-fn reset_unsaid(
-    tuple: &Tuple,
-    backend: &Socket,
-    dnat: bool,
-    family: u32,
-    isn: Option<u32>,
-) {
+fn reset_unsaid(tuple: &Tuple, backend: &Socket, dnat: bool, family: u32, isn: Option<u32>) {
     // It is of a later attempt.
     if ATTEMPTS.get_ptr(tuple).is_some() {
         return;

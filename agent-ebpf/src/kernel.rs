@@ -6,8 +6,8 @@ use aya_ebpf::{
 };
 use rollrace_ebpf::{
     abi::{Address, Socket, Stat, Tuple},
-    layout::{CT_WINDOW, SKB_WINDOW},
     flow::PEEK,
+    layout::{CT_WINDOW, SKB_WINDOW},
     packet::{self, Glance, GlanceV4, GlanceV6, HEADERS, HEADERS_V4, place},
 };
 
@@ -176,9 +176,7 @@ impl Skb {
         let words = unsafe { words.assume_init_ref() };
         let (protocol, length) =
             (packet::byte(words, place::PROTOCOL), packet::byte(words, place::LENGTH));
-        Some(packet::glance(protocol, length, || {
-            packet::byte(words, place::TCP_V4 + place::FLAGS)
-        }))
+        Some(packet::glance(protocol, length, || packet::byte(words, place::TCP_V4 + place::FLAGS)))
     }
 
     #[inline(always)]
@@ -338,8 +336,7 @@ impl Nfct {
     /// tuple's client and ports.
     #[inline(always)]
     pub fn check(self) -> Option<u32> {
-        let tuple = self.entry()
-            + u64::from(CT_BASE.load() + CT_TUPLES.load() + CT_TUPLE.load());
+        let tuple = self.entry() + u64::from(CT_BASE.load() + CT_TUPLES.load() + CT_TUPLE.load());
         let client = tuple + u64::from(TUPLE_SRC.load());
         let first: u32 = word(client)?;
         let last: u32 = word(client + 12)?;

@@ -8,7 +8,8 @@ use aya_ebpf::{
 };
 use rollrace_ebpf::{
     abi::{
-        self, Answered, Attempt, Counters, Event, Flow, Fresh, OwnFlow, Socket, Stat, Tuple, Watched,
+        self, Answered, Attempt, Counters, Event, Flow, Fresh, OwnFlow, Socket, Stat, Tuple,
+        Watched,
     },
     layout::CT_WINDOW,
     packet::{HEADERS, ICMP_HEADERS},

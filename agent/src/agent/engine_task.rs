@@ -206,6 +206,7 @@ impl EngineTask {
             ("submitted", report.losses.submitted),
         ];
         self.metrics.kernel(&events, &report.lost());
+        self.metrics.flows(&self.state, report.flows_bytes);
         self.flush();
     }
 
@@ -283,6 +284,9 @@ impl EngineTask {
             cancelled_attempts: self.state.cancelled(),
             undirected_attempts: self.state.undirected(),
             unseen_attempts: self.state.unseen(),
+            closed_connections: self.state.closed(),
+            stayed_connections: self.state.stayed(),
+            flows_memory_bytes: report.flows_bytes,
             lower_bound,
             losses,
             forgotten: self.state.forgotten().into(),

@@ -63,7 +63,10 @@ pub(super) fn blame(
     let is_leaving = pod.is_some_and(Pod::is_leaving);
     if !is_leaving && !life.was_removed() {
         if let Some(restarted) = restart(pod, failed.moment()) {
-            blame.because(format!("a container of it restarted {}", words::apart(restarted, failed)));
+            blame.because(format!(
+                "a container of it restarted {}",
+                words::apart(restarted, failed)
+            ));
             return blame.is(Cause::Restart);
         }
         blame.because("it was not ready, but nobody removed it".to_owned());

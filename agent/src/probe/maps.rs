@@ -124,8 +124,7 @@ impl Maps {
         }
         let flows = ebpf.take_map("FLOWS").ok_or_else(|| no_map("FLOWS"))?;
         let flows_bytes = memory_of(&flows);
-        let flows =
-            HashMap::try_from(flows).map_err(|error| load_error("open FLOWS", error))?;
+        let flows = HashMap::try_from(flows).map_err(|error| load_error("open FLOWS", error))?;
         Ok(Self {
             attempts: open!(HashMap, "ATTEMPTS"),
             fresh: open!(HashMap, "FRESH"),

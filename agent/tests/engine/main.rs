@@ -6,6 +6,7 @@
 //! - `clock`: the civil clock is stepped
 //! - `coverage`: what an agent says that was not there for all of it
 //! - `departures`: why an endpoint left
+//! - `ended`: answered connections that their endpoint ended
 //! - `faults`: a lost node, a restart, a bad replica
 //! - `serving`: failures on endpoints that did not leave
 //! - `identity`: whose address it was, and which Service
@@ -19,6 +20,7 @@ mod bounds;
 mod clock;
 mod coverage;
 mod departures;
+mod ended;
 mod faults;
 mod identity;
 mod outage;
