@@ -50,7 +50,7 @@ pub const PEEK: usize = 16;
 /// 17 bytes of frame, 29 of record), where the bytes themselves cannot be read.
 const DOUBTFUL_UNREAD: u32 = 46;
 
-/// TLS records of an alert: under TLS 1.3, and under TLS 1.2 with AES-GCM and with ChaCha20.
+/// Bytes of a TLS record with an alert: TLS 1.3, and TLS 1.2 with AES-GCM and with `ChaCha20`.
 const ALERTS: [u32; 3] = [24, 31, 23];
 
 /// What a segment with so many bytes of payload says, by its first bytes if they could be read.
@@ -59,8 +59,7 @@ pub fn said(length: u32, bytes: Option<&[u8; PEEK]>) -> Said {
     let Some(bytes) = bytes else {
         return if length <= DOUBTFUL_UNREAD { Said::Doubtful(0) } else { Said::Message(0) };
     };
-    let is_tls =
-        length > 5 && bytes[1] == 3 && bytes[2] <= 4 && bytes[0] >= 0x14 && bytes[0] <= 0x17;
+    let is_tls = length > 5 && bytes[1] == 3 && bytes[2] <= 4 && matches!(bytes[0], 0x14..=0x17);
     if is_tls {
         return match bytes[0] {
             0x15 => Said::Nothing,
@@ -87,7 +86,7 @@ pub fn said(length: u32, bytes: Option<&[u8; PEEK]>) -> Said {
             _ => {}
         }
     }
-    if length >= 9 && length <= SHORT && is_http2_control(bytes) {
+    if matches!(length, 9..=SHORT) && is_http2_control(bytes) {
         return Said::Doubtful(state::PLAIN);
     }
     Said::Message(state::PLAIN)
@@ -110,11 +109,11 @@ fn is_http2_control(bytes: &[u8; PEEK]) -> bool {
         2 => length == 5 && stream != 0,
         3 => length == 4 && stream != 0,
         // SETTINGS
-        4 => length % 6 == 0 && length <= 60 && stream == 0,
+        4 => matches!(length, 0 | 6 | 12 | 18 | 24 | 30 | 36) && stream == 0,
         // PING
         6 => length == 8 && stream == 0,
         // GOAWAY
-        7 => length >= 8 && length < 64 && stream == 0,
+        7 => matches!(length, 8..=63) && stream == 0,
         // WINDOW_UPDATE
         8 => length == 4,
         _ => false,

@@ -8,6 +8,7 @@
 //! - `departures`: why an endpoint left
 //! - `ended`: answered connections that their endpoint ended
 //! - `faults`: a lost node, a restart, a bad replica
+//! - `history`: what one agent leaves to the next
 //! - `serving`: failures on endpoints that did not leave
 //! - `identity`: whose address it was, and which Service
 //! - `waiting`: evidence that comes late, and what no verdict is given on
@@ -22,6 +23,7 @@ mod coverage;
 mod departures;
 mod ended;
 mod faults;
+mod history;
 mod identity;
 mod outage;
 mod properties;
