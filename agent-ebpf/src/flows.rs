@@ -10,10 +10,11 @@ use rollrace_ebpf::{
 
 use crate::{
     attempts::{Head, is_watched, now},
-    kernel::{Entry, Nfct, Segment, Skb, Sock, is_own},
+    kernel::{Entry, Nfct, Skb, Sock, is_own},
     maps::{
         ANSWERED, ATTEMPTS, FLOWS, Hook, LOCAL_PODS, OWN_FLOWS, Scratch, count, scratch, submit,
     },
+    payload::Segment,
     programs::{IP_CT_IS_REPLY, answer_to},
 };
 
@@ -73,7 +74,7 @@ pub fn speaks(skb: &Skb, v6: bool) -> Option<()> {
     if nfct.ctinfo() >= IP_CT_IS_REPLY {
         return None;
     }
-    let segment = skb.segment(v6)?;
+    let segment = Segment::of(skb, v6)?;
     said(skb, nfct, &segment)
 }
 
@@ -106,7 +107,7 @@ fn said(skb: &Skb, nfct: Nfct, segment: &Segment) -> Option<()> {
 
 #[inline(always)]
 fn look_into(skb: &Skb, segment: &Segment) -> Said {
-    flow::said(segment.length, skb.peek(segment).as_ref())
+    flow::said(segment.length, segment.peek(skb).as_ref())
 }
 
 /// The first message that is seen of a connection with an entry.
@@ -151,7 +152,7 @@ fn untracked(skb: &Skb, v6: bool) -> Option<()> {
     if !is_watched(&syn.backend) {
         return None;
     }
-    let segment = skb.segment(v6)?;
+    let segment = Segment::of(skb, v6)?;
     if segment.length == 0 {
         return None;
     }

@@ -6,7 +6,6 @@ use aya_ebpf::{
 };
 use rollrace_ebpf::{
     abi::{Address, Socket, Stat, Tuple},
-    flow::PEEK,
     layout::{CT_WINDOW, SKB_WINDOW},
     packet::{self, Glance, GlanceV4, GlanceV6, HEADERS, HEADERS_V4, place},
 };
@@ -21,7 +20,7 @@ macro_rules! globals {
         $(
             #[doc = concat!("Offset of `", $container, ".", $member, "`.")]
             #[unsafe(no_mangle)]
-            static $global: Global<u32> = Global::new(0);
+            pub static $global: Global<u32> = Global::new(0);
         )+
     };
 }
@@ -52,7 +51,7 @@ pub fn is_own(net: u64) -> bool {
 
 /// Reads `size_of::<T>()` bytes; a failure is counted.
 #[inline(always)]
-fn read<T: Copy>(base: u64, offset: u32) -> Option<T> {
+pub fn read<T: Copy>(base: u64, offset: u32) -> Option<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     let from = base.wrapping_add(u64::from(offset));
     // SAFETY: the helper checks the source address itself, and fills the destination or fails.
@@ -70,7 +69,7 @@ fn read<T: Copy>(base: u64, offset: u32) -> Option<T> {
 
 /// A scalar of up to 8 bytes, by a plain load where that can be done.
 #[inline(always)]
-fn word<T: Copy>(address: u64) -> Option<T> {
+pub fn word<T: Copy>(address: u64) -> Option<T> {
     match cast(address, &WORDS_ID) {
         Some(word) => Some(word.load(0)),
         None => read(address, 0),
@@ -79,7 +78,7 @@ fn word<T: Copy>(address: u64) -> Option<T> {
 
 /// Reads into a place that is there already.
 #[inline(always)]
-fn read_into<T: Copy>(base: u64, into: &mut T) -> Option<()> {
+pub fn read_into<T: Copy>(base: u64, into: &mut T) -> Option<()> {
     // SAFETY: as in `read`.
     let result = unsafe {
         bpf_probe_read_kernel(
@@ -108,18 +107,6 @@ fn at<T: Copy>(window: *const u64, offset: u32) -> T {
 /// a departure time longer ago than this is none.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 
-/// What a TCP segment carries.
-pub struct Segment {
-    /// Sequence number.
-    pub seq: u32,
-    /// Acknowledgement number.
-    pub ack: u32,
-    /// Bytes of payload.
-    pub length: u32,
-    /// Where it begins, from the network header on.
-    pub data: u32,
-}
-
 /// What the first read of an skb yields.
 pub struct Skb {
     address: u64,
@@ -130,6 +117,18 @@ pub struct Skb {
 }
 
 impl Skb {
+    /// Where a byte of the packet's head is, this far from the network header.
+    #[inline(always)]
+    pub fn place(&self, offset: u32) -> u64 {
+        self.head + u64::from(self.network) + u64::from(offset)
+    }
+
+    /// Where the head ends: what stands there tells of the rest (`skb_shinfo`).
+    #[inline(always)]
+    pub fn shared(&self) -> Option<u64> {
+        Some(self.head + u64::from(self.member::<u32>(&SKB_END)?))
+    }
+
     /// The first read.
     #[inline(always)]
     pub fn read(address: u64) -> Option<Self> {
@@ -199,58 +198,6 @@ impl Skb {
         }))
     }
 
-    /// What a TCP segment without IP options carries.
-    #[inline(always)]
-    pub fn segment(&self, v6: bool) -> Option<Segment> {
-        let at = self.head + u64::from(self.network);
-        let header = if v6 { place::TCP_V6 } else { place::TCP_V4 };
-        let tcp = at + u64::from(header);
-        if let Some(tcp) = cast(tcp, &TCPHDR_ID) {
-            let total = if v6 {
-                let ip = cast(at, &IPV6HDR_ID)?;
-                u32::from(u16::from_be(ip.load(place::PAYLOAD_V6))) + header
-            } else {
-                u32::from(u16::from_be(cast(at, &IPHDR_ID)?.load(place::TOTAL_V4)))
-            };
-            let data = header + u32::from(tcp.load::<u8>(place::OFFSET) >> 4) * 4;
-            return Some(Segment {
-                seq: u32::from_be(tcp.load(place::SEQ)),
-                ack: u32::from_be(tcp.load(place::ACK)),
-                length: total.saturating_sub(data),
-                data,
-            });
-        }
-        let mut headers = core::mem::MaybeUninit::<[u8; HEADERS]>::uninit();
-        // SAFETY: bytes, of which any are valid; what is not filled below is not read.
-        let headers = unsafe { headers.assume_init_mut() };
-        self.headers(v6, headers)?;
-        let tcp = if v6 { headers[40..60].first_chunk() } else { headers[20..40].first_chunk() };
-        let tcp = packet::Tcp::read(tcp?);
-        let data = header + tcp.length;
-        let length = packet::total_length(headers, v6).saturating_sub(data);
-        Some(Segment { seq: tcp.seq, ack: tcp.ack, length, data })
-    }
-
-    /// The first bytes behind the headers; `None` where they lie in another page than the headers.
-    #[inline(always)]
-    pub fn peek(&self, segment: &Segment) -> Option<[u8; PEEK]> {
-        let elsewhere: u32 = self.member(&SKB_DATA_LEN)?;
-        let here = segment.length.saturating_sub(elsewhere);
-        if here < segment.length && here < PEEK as u32 {
-            return None;
-        }
-        let at = self.head + u64::from(self.network) + u64::from(segment.data);
-        let mut bytes = [0; PEEK];
-        if let Some(words) = cast(at, &WORDS_ID) {
-            let (low, high): (u64, u64) = (words.load(0), words.load(8));
-            bytes[..8].copy_from_slice(&low.to_ne_bytes());
-            bytes[8..].copy_from_slice(&high.to_ne_bytes());
-        } else {
-            read_into(at, &mut bytes)?;
-        }
-        Some(bytes)
-    }
-
     /// Reads the IP header and the header behind it: without options, 40 bytes of IPv4 and 60 of
     /// IPv6. What is behind them in `into` is left as it is.
     #[inline(always)]
@@ -269,7 +216,7 @@ impl Skb {
 
     /// A member.
     #[inline(always)]
-    fn member<T: Copy>(&self, offset: &Global<u32>) -> Option<T> {
+    pub fn member<T: Copy>(&self, offset: &Global<u32>) -> Option<T> {
         match cast(self.address, &SK_BUFF_ID) {
             Some(skb) => Some(skb.load(offset.load())),
             None => read(self.address, offset.load()),

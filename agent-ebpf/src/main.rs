@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - `kernel`: guarded reads of kernel memory at offsets resolved from BTF
+//! - `payload`: what a TCP segment carries
 //! - `maps`: the maps, and the counters of what was lost
 //! - `attempts`: what each sighting does to an attempt; shared by the hooks
 //! - `flows`: what each does to an answered connection
@@ -14,6 +15,7 @@ mod cast;
 mod flows;
 mod kernel;
 mod maps;
+mod payload;
 mod programs;
 
 #[panic_handler]

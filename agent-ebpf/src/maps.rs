@@ -69,9 +69,10 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 #[map]
 static STATS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Stat::COUNT, 0);
 
-/// Where the agent lives: `struct net *`, filled in by `whoami`.
+/// Where the agent lives: `struct net *`; where all memory is mapped, and its pages. Filled in by
+/// `whoami`.
 #[map]
-pub static WHERE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+pub static WHERE: PerCpuArray<u64> = PerCpuArray::with_max_entries(3, 0);
 
 /// Room for what does not fit on the stack of 512 bytes.
 pub struct Scratch {

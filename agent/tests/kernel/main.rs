@@ -7,6 +7,7 @@
 
 mod answered;
 mod dropped;
+mod ended;
 mod losses;
 mod namespaces;
 mod refused;
