@@ -285,7 +285,9 @@ fn a_stream_that_nobody_answers_is_closed() {
     let mut connection = world.connect();
     let local = connection.local;
     for _ in 0..5 {
-        connection.ask(b"<14>1 2026-11-30T05:00:00Z host app - - - a line for the log, and nobody answers\n");
+        connection.ask(
+            b"<14>1 2026-11-30T05:00:00Z host app - - - a line for the log, and nobody answers\n",
+        );
     }
     connection.server_closes();
     world.assert_end(local, Some(End::Closed));
@@ -430,10 +432,8 @@ fn evicted_connections_are_counted() {
 fn a_client_from_outside_that_passes_through_a_node_port_is_cut_there() {
     for ip in [Ip::V4, Ip::V6] {
         let mut world = World::new(ip);
-        let service = Service {
-            node_port: Some(30_080),
-            ..Service::new(world.service, &[world.backend])
-        };
+        let service =
+            Service { node_port: Some(30_080), ..Service::new(world.service, &[world.backend]) };
         world.node.namespace.program(&service);
         let outside = world.node.outside.clone();
         let port = at(ip.node(), 30_080);

@@ -136,9 +136,9 @@ fn verdict(setup: Setup, agrees: bool, summary: &Summary) -> String {
         format!("\n  not compared: {}", not_compared_text(&summary.not_compared))
     };
     match failed {
-        0 => format!(
-            "{name}: the rollout broke no connection, and the agents reported none{apart}"
-        ),
+        0 => {
+            format!("{name}: the rollout broke no connection, and the agents reported none{apart}")
+        }
         _ => format!(
             "{name}: the rollout broke {failed} connections; the agents reported exactly these, and blamed {} for each\n  \
              on /metrics at most {:.0} ms after the client's error, besides {:.0} ms of waiting for evidence{apart}",
