@@ -111,7 +111,8 @@ fn first_fragment(skb: &Skb) -> Option<u64> {
     if page & 1 != 0 || page < pages {
         return None;
     }
-    Some(map + (page - pages) / u64::from(PAGE_STRUCT.load()) * PAGE_SIZE.load() + u64::from(begin))
+    let number = (page - pages).checked_div(u64::from(PAGE_STRUCT.load()))?;
+    Some(map + number * PAGE_SIZE.load() + u64::from(begin))
 }
 
 /// Addresses of the kernel's variables `page_offset_base` and `vmemmap_base`; 0 where it has none.
@@ -150,12 +151,13 @@ pub fn direct_map() -> Option<(u64, u64)> {
     if task < map {
         return None;
     }
-    let page = pages + (task - map) / PAGE_SIZE.load() * u64::from(PAGE_STRUCT.load());
+    let number = (task - map).checked_div(PAGE_SIZE.load())?;
+    let page = pages + number * u64::from(PAGE_STRUCT.load());
     // The lowest bit is set in all but the first page of several (`compound_head`).
     let head: u64 = read(page, PAGE_HEAD.load())?;
     let page = if head & 1 != 0 { head - 1 } else { page };
     let cache: u64 = read(page, SLAB_CACHE.load())?;
     let name: u64 = read(cache, CACHE_NAME.load())?;
-    let text: [u8; 8] = read(name, 0)?;
-    (text == *b"task_str").then_some((map, pages))
+    let text: u64 = read(name, 0)?;
+    (text == u64::from_ne_bytes(*b"task_str")).then_some((map, pages))
 }

@@ -23,7 +23,7 @@ use super::{
 use crate::model::Sighting;
 
 /// The eBPF object, built by `build.rs`.
-pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("ROLLRACE_BPF_OBJECT"));
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("ROLLRACE_BPF_OBJECT"));
 
 /// Tracepoints attached to; program and tracepoint have one name.
 pub const HOOKS: [&str; 3] = ["net_dev_queue", "kfree_skb", "inet_sock_set_state"];
@@ -120,7 +120,7 @@ impl Probe {
         if !layout.conntrack {
             warn!("conntrack is not there yet: Service addresses are told apart once it is loaded");
         }
-        let Whereabouts { net: own_net, memory } = whereabouts::ask(&layout)?;
+        let Whereabouts { net: own_net, memory } = whereabouts::ask(&layout, object)?;
         let timeout = syn_sent_timeout();
         debug!(own_net, timeout, "loading");
         let load = |casts: Option<&Casts>| {

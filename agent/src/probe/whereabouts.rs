@@ -15,7 +15,7 @@ use tracing::debug;
 use super::{
     ProbeError,
     layout::Layout,
-    load::{MAPS, OBJECT, load_error, loader, no_map, program, refused, refused_program},
+    load::{MAPS, load_error, loader, no_map, program, refused, refused_program},
 };
 
 /// Where the agent lives.
@@ -29,7 +29,7 @@ pub struct Whereabouts {
 }
 
 /// Asks for them.
-pub fn ask(layout: &Layout) -> Result<Whereabouts, ProbeError> {
+pub fn ask(layout: &Layout, object: &[u8]) -> Result<Whereabouts, ProbeError> {
     let (memory_at, pages_at) = variables().unwrap_or((0, 0));
     let may_be_fixed = u32::from(cfg!(target_arch = "x86_64") && memory_at == 0);
     let mut loader = loader(layout);
@@ -40,7 +40,7 @@ pub fn ask(layout: &Layout) -> Result<Whereabouts, ProbeError> {
     for map in MAPS {
         loader.map_max_entries(map, 64);
     }
-    let mut ebpf = loader.load(OBJECT).map_err(|error| refused("create eBPF maps", error))?;
+    let mut ebpf = loader.load(object).map_err(|error| refused("create eBPF maps", error))?;
     // The kernel side speaks only here, and only if something is wrong.
     let mut log = aya_log::EbpfLogger::init(&mut ebpf)
         .map_err(|error| load_error("open the kernel side's log", error))?;
