@@ -23,12 +23,41 @@ pub struct Args {
     pub yes: bool,
 }
 
+/// What only the tests need, with the packages: the page is shown in a real browser.
+const TEST_PROGRAMS: [(&str, &str); 2] =
+    [("chromium", "chromium"), ("chromedriver", "chromium-driver")];
+
+/// What booting another kernel takes, with the packages.
+const VM_PROGRAMS: [(&str, &str); 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("depmod", "kmod"),
+    ("cpio", "cpio"),
+    ("xz", "xz-utils"),
+];
+
+/// What something is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Building and the lab.
+    Lab,
+    /// The tests: a browser as well.
+    Tests,
+    /// Other kernels: a machine to boot them in.
+    Vm,
+}
+
 /// Installs what is missing; says nothing if nothing is.
 ///
 /// # Errors
 /// If it may not, or cannot.
-pub fn ensure(yes: bool) -> anyhow::Result<()> {
-    let missing = missing();
+pub fn ensure(what: For, yes: bool) -> anyhow::Result<()> {
+    let mut missing = missing();
+    missing.extend(match what {
+        For::Lab => Vec::new(),
+        For::Tests => missing_of(&TEST_PROGRAMS),
+        For::Vm => missing_of(&VM_PROGRAMS),
+    });
     let linker = !has_linker();
     if missing.is_empty() && !linker {
         return Ok(());
@@ -60,7 +89,7 @@ pub fn ensure(yes: bool) -> anyhow::Result<()> {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    ensure(args.yes)?;
+    ensure(For::Tests, args.yes)?;
     println!("Everything that building and running needs is here.");
     Ok(ExitCode::SUCCESS)
 }
@@ -98,6 +127,12 @@ fn missing() -> Vec<&'static str> {
         ]);
     }
     packages
+}
+
+/// Packages of those programs that are missing.
+fn missing_of(programs: &[(&str, &'static str)]) -> Vec<&'static str> {
+    let missing = programs.iter().filter(|(program, _)| find(program).is_none());
+    missing.map(|(_, package)| *package).collect()
 }
 
 fn has_linker() -> bool {
