@@ -105,7 +105,8 @@ impl Pending {
         let early = class == Class::Timeout
             && attempt.syns <= 1
             && ended.since(began) < FIRST_RETRANSMIT_NANOS;
-        Failed { attempt: self.attempt, began, ended, class, wire, dropped: self.drop, early }
+        let dropped = self.drop;
+        Failed { attempt: self.attempt, began, ended, class, wire, dropped, early, doubtful: false }
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) fn whose<'a>(
     let lives = failed.attempt.backend.map_or(&[][..], |backend| endpoints.at(backend));
     // A confirmed entry pins the retransmits: whoever had the address when it was made.
     let attempt = &failed.attempt;
-    let pinned = attempt.dnat && attempt.confirmed && attempt.syns > 1;
+    let retransmitted = attempt.syns > 1 && !failed.was_answered();
+    let pinned = attempt.dnat && attempt.confirmed && retransmitted;
     let syn = if pinned { failed.first_syn() } else { failed.last_syn() };
     let begun = || lives.iter().filter(|life| life.first_seen <= syn);
     // Who was still there; else who was there last.
@@ -56,6 +57,14 @@ pub(super) fn whose<'a>(
     }
     let next = lives.iter().find(|life| life.first_seen > syn && life.begun_after <= syn);
     match next.filter(|next| next.first_seen.since(syn) < WATCH_LAG_NANOS) {
+        // Somebody answered it.
+        Some(next)
+            if failed.was_answered()
+                && life.gone.is_some_and(|gone| gone <= syn)
+                && next.pod != life.pod =>
+        {
+            Whose::One(next)
+        }
         Some(next) if life.gone.is_some_and(|gone| gone <= syn) && next.pod != life.pod => {
             either(life, next, failed, service)
         }

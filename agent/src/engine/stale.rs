@@ -304,6 +304,7 @@ fn blame(
         wire: String::new(),
         dropped: None,
         early: false,
+        doubtful: false,
     };
     match attribute::decide(&failed, service, &verdicts::known(state, sent, state.now)) {
         Decision::Blame(blame) => Some(*blame),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::agent::report;
-use crate::app::failure::{ClientClass, Failure, Phase};
+use crate::app::failure::{Failure, Phase};
 use attribution::Expectation;
 pub use kind::is_compared;
 
@@ -27,6 +27,17 @@ pub struct Truth {
     /// Its own record.
     #[serde(flatten)]
     pub failure: Failure,
+}
+
+impl Truth {
+    /// When it began to fail: with the connection, or with the request where that had been answered.
+    pub fn failing_since(&self) -> i64 {
+        if self.failure.class.is_of_answered() {
+            self.failure.start
+        } else {
+            self.failure.connect_start
+        }
+    }
 }
 
 /// A failure that an agent reported.
@@ -141,12 +152,11 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &impl Judge) ->
     for record in truth {
         let class = record.failure.class;
         // A connect that got no port sent no SYN: there is nothing for an agent to see.
-        // What the wrong application answered was found out by its answer.
-        let opening = record.failure.phase == Phase::Connect || class == ClientClass::Misdelivered;
-        let sent = opening && record.failure.local.port() != 0;
-        if is_compared(class) && sent {
+        let sent = record.failure.local.port() != 0;
+        let was_answered = record.failure.phase == Phase::Request;
+        if is_compared(class) && sent && was_answered == class.is_of_answered() {
             add(&mut outcome.truth, class.name());
-            outcome.begun.push(record.failure.connect_start);
+            outcome.begun.push(record.failing_since());
             compared_truth.push(record);
         } else {
             add(&mut outcome.not_compared, &format!("client:{}", class.name()));

@@ -188,7 +188,7 @@ fn histogram(started: Timestamp, facts: &Facts<'_>) -> Vec<Window> {
     }
     let nanoseconds = |at: i64| Timestamp::from_nanosecond(at.into()).unwrap_or(Timestamp::MAX);
     for (truth, _) in &facts.comparison.matched {
-        windows[window_of(nanoseconds(truth.failure.connect_start))].agents += 1;
+        windows[window_of(nanoseconds(truth.failing_since()))].agents += 1;
     }
     for extra in facts.comparison.extra_reports() {
         windows[window_of(extra.failure.first_syn)].agents += 1;
