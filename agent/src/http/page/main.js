@@ -20,33 +20,46 @@ const wanted = () => {
 };
 
 async function once() {
-  const id = wanted();
   try {
-    const [status, rollouts, lanes, failures] = await Promise.all([
-      all("api/v1/status"),
-      all("api/v1/rollouts"),
-      id ? ofRollout(`api/v1/lanes?rollout=${encodeURIComponent(id)}`) : null,
-      id ? ofRollout(`api/v1/failures?rollout=${encodeURIComponent(id)}&limit=${MARKS}`) : null,
-    ]);
+    const [status, rollouts] = await Promise.all([all("api/v1/status"), all("api/v1/rollouts")]);
     known.status = status.filter((each) => each.answer);
     known.unanswered = rollouts.filter((each) => each.error);
-    known.rollouts = join.rollouts(rollouts, new Set(known.status.filter(({ answer }) => answer.conntrack_scan?.scans > 0).map(({ answer }) => answer.node)));
+    const scanned = known.status.filter(({ answer }) => answer.conntrack_scan?.scans > 0).map(({ answer }) => answer.node);
+    known.rollouts = join.rollouts(rollouts, new Set(scanned));
     known.now = Math.max(...rollouts.map(({ answer }) => at(answer?.now) ?? 0), 0) || Date.now();
-    detail = id ? { id, lanes, failures } : null;
+    const id = wanted();
+    detail = id ? { id, ...(await details(id)) } : null;
     [known.fetched, known.failing] = [Date.now(), null];
   } catch (error) {
     known.failing ??= { since: Date.now() };
     known.failing.why = error.message;
   }
   show();
+  return known.status.length;
 }
 
-/** What may be missing: an agent that does not know of it, or an address that is newer than the agent. */
+/** What is told of one rollout alone, by each node under the id that it has there. */
+async function details(id) {
+  const rollout = find(id);
+  if (!rollout) return { lanes: [], failures: [] };
+  const asked = rollout.ids.map(async (own) => {
+    const nodes = new Set(rollout.nodes.filter((seen) => seen.id === own).map((seen) => seen.node));
+    const of = async (path) => (await ofRollout(path)).filter(({ answer }) => nodes.has(answer?.node));
+    const query = `rollout=${encodeURIComponent(own)}`;
+    return Promise.all([of(`api/v1/lanes?${query}`), of(`api/v1/failures?${query}&limit=${MARKS}`)]);
+  });
+  const told = await Promise.all(asked);
+  return { lanes: told.flatMap(([lanes]) => lanes), failures: told.flatMap(([, failures]) => failures) };
+}
+
+const find = (id) => known.rollouts.find((each) => each.ids.includes(id));
+
+/** What may be missing: it was forgotten meanwhile, or the address is newer than the agent. */
 async function ofRollout(path) {
   try {
     return await all(path);
   } catch (error) {
-    if (error instanceof NotFound) return null;
+    if (error instanceof NotFound) return [];
     throw error;
   }
 }
@@ -77,7 +90,7 @@ function showList() {
 }
 
 function showRollout(id) {
-  const rollout = known.rollouts.find((each) => each.id === id);
+  const rollout = find(id);
   if (detail?.id !== id) return;
   if (!rollout) {
     view = null;
@@ -93,9 +106,9 @@ function showRollout(id) {
     content.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
-  const { listed, matching } = join.failures(detail.failures ?? []);
-  const lanes = join.lanes(detail.lanes ?? []);
-  const answers = (detail.lanes ?? []).map(({ answer }) => answer).filter(Boolean);
+  const { listed, matching } = join.failures(detail.failures);
+  const lanes = join.lanes(detail.lanes);
+  const answers = detail.lanes.map(({ answer }) => answer).filter(Boolean);
   view.show({
     rollout, lanes, failures: listed, matching, now: known.now,
     lanesKnown: answers.some((answer) => answer.known),

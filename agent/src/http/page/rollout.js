@@ -2,7 +2,7 @@
 
 import { CLASSES, at, count, glyph, h, inOrder, length, moment, plural, revisions, socket, zone } from "./words.js";
 import { classes, failed, risk, state } from "./list.js";
-import { convergence, hasLongTail, timeline } from "./timeline.js";
+import { chosen, convergence, hasLongTail, timeline } from "./timeline.js";
 
 const LISTED = 200;
 
@@ -11,6 +11,7 @@ export class View {
   #parts = {};
   #shown = {};
   #zoom = null;
+  #everyLane = false;
   #data = null;
 
   constructor() {
@@ -54,11 +55,15 @@ export class View {
     const long = hasLongTail(data);
     const zoom = long ? (this.#zoom ?? "all") : "all";
     const moves = data.rollout.completed ? 0 : data.now;
-    this.#put("picture", [width, zoom, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
+    const { shown, hidden } = chosen(data, this.#everyLane);
+    this.#put("picture", [width, zoom, shown.length, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
       h("div", { class: "picture-head" }, h("h2", {}, "Timeline"), long ? this.#zooms(zoom) : null),
       legend(data),
       data.lanes.length === 0 ? h("p", { class: "note" }, data.lanesKnown ? "None of its pods has been seen in a slice." : "The lives of its pods are not known any more: it was before the machine's last boot.") : null,
-      timeline(data, { width, zoom }),
+      timeline(data, { width, zoom, lanes: shown }),
+      hidden > 0 ? h("p", { class: "note" }, `${plural(hidden, "pod")} without a failure not drawn. `, h("button", {
+        type: "button", "data-key": "every lane", onclick: () => { this.#everyLane = true; this.#draw(); },
+      }, "Draw all")) : null,
       data.matching > data.failures.length ? h("p", { class: "note" }, `Drawn are the newest ${count(data.failures.length)} of ${count(data.matching)} failures.`) : null,
       data.leftOut > 0 ? h("p", { class: "note" }, `${plural(data.leftOut, "more pod")} not shown.`) : null,
     ]);
