@@ -9,6 +9,7 @@ mod lab;
 mod setup;
 mod shell;
 mod test;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Command {
     /// What the probes cost a packet, and whether anything is lost under load
     #[command(disable_help_flag = true)]
     Bench(bench::Args),
+    /// The kernel tests, or a rollout in the lab, on another kernel, in qemu
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Vm(args) => vm::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -23,6 +23,19 @@ pub struct Args {
     pub yes: bool,
 }
 
+/// What only the tests need, with the packages: the page is shown in a real browser.
+const TEST_PROGRAMS: [(&str, &str); 2] =
+    [("chromium", "chromium"), ("chromedriver", "chromium-driver")];
+
+/// What booting another kernel takes, with the packages.
+const VM_PROGRAMS: [(&str, &str); 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("depmod", "kmod"),
+    ("cpio", "cpio"),
+    ("xz", "xz-utils"),
+];
+
 /// What something is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum For {
@@ -30,6 +43,8 @@ pub enum For {
     Lab,
     /// The tests: a browser as well.
     Tests,
+    /// Other kernels: a machine to boot them in.
+    Vm,
 }
 
 /// Installs what is missing; says nothing if nothing is.
@@ -38,9 +53,11 @@ pub enum For {
 /// If it may not, or cannot.
 pub fn ensure(what: For, yes: bool) -> anyhow::Result<()> {
     let mut missing = missing();
-    if what == For::Tests {
-        missing.extend(missing_for_tests());
-    }
+    missing.extend(match what {
+        For::Lab => Vec::new(),
+        For::Tests => missing_of(&TEST_PROGRAMS),
+        For::Vm => missing_of(&VM_PROGRAMS),
+    });
     let linker = !has_linker();
     if missing.is_empty() && !linker {
         return Ok(());
@@ -112,10 +129,10 @@ fn missing() -> Vec<&'static str> {
     packages
 }
 
-/// Those that only the tests need: the page is shown in a real browser.
-fn missing_for_tests() -> impl Iterator<Item = &'static str> {
-    let commands = [("chromium", "chromium"), ("chromedriver", "chromium-driver")];
-    commands.into_iter().filter(|(command, _)| find(command).is_none()).map(|(_, package)| package)
+/// Packages of those programs that are missing.
+fn missing_of(programs: &[(&str, &'static str)]) -> Vec<&'static str> {
+    let missing = programs.iter().filter(|(program, _)| find(program).is_none());
+    missing.map(|(_, package)| *package).collect()
 }
 
 fn has_linker() -> bool {
