@@ -554,6 +554,7 @@ mod tests {
                     wanted: 1,
                     replicas: 1,
                     images: Vec::new(),
+                    template: None,
                 };
                 let what = What::Cluster(ClusterChange::ReplicaSet(Arc::new(set)));
                 step(&mut state, Input { at: clock.mono, what });

@@ -253,9 +253,11 @@ impl EngineTask {
                 drop(reply.send(self.metrics.encode().map_err(|error| error.to_string())));
             }
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Query::Rollouts(reply) => drop(reply.send(Ok(http::rollouts(&self.state)))),
-            Query::Failures(of, reply) => {
-                drop(reply.send(Ok(http::failures(&self.state, &of))));
+            Query::Rollouts(wanted, reply) => {
+                drop(reply.send(Ok(http::rollouts(&self.state, &wanted))));
+            }
+            Query::Failures(wanted, reply) => {
+                drop(reply.send(Ok(http::failures(&self.state, &wanted))));
             }
             Query::Lanes(id, reply) => drop(reply.send(Ok(http::lanes(&self.state, &id)))),
         }
@@ -270,6 +272,11 @@ impl EngineTask {
             last_cost_seconds: report.cost.as_secs_f64(),
             table_entries: report.table.entries,
             table_limit: report.table.limit,
+            table_drops: report
+                .table
+                .dropped
+                .map(|dropped| dropped + report.table.dropped_early.unwrap_or(0)),
+            insert_failed: report.table.insert_failed,
         }
     }
 
@@ -308,6 +315,7 @@ impl EngineTask {
         StatusAnswer {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION"),
+            kubernetes: self.state.kubernetes().cloned(),
             started: self.state.clock().wall(self.started),
             now: self.state.wall_now(),
             playback: None,

@@ -195,6 +195,8 @@ pub struct State {
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) coverage: Coverage,
+    /// The API server's version, once it has said it.
+    pub(super) kubernetes: Option<Arc<str>>,
     /// Unanswered entries of the conntrack table.
     pub(super) stale: Table,
     pub(super) stale_figures: Figures,
@@ -245,6 +247,7 @@ impl State {
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             coverage: Coverage::default(),
+            kubernetes: None,
             stale: Table::default(),
             stale_figures: Figures::default(),
             past: Past::default(),
@@ -263,9 +266,19 @@ impl State {
         }
     }
 
+    /// This node.
+    pub fn node(&self) -> &Arc<str> {
+        &self.config.node
+    }
+
     /// Decided failures, oldest first.
     pub fn failures(&self) -> impl DoubleEndedIterator<Item = &Failure> {
         self.failures.iter()
+    }
+
+    /// Failures decided that are not listed any more: the number of the first that is.
+    pub fn failures_unlisted(&self) -> u64 {
+        self.unlisted
     }
 
     /// Counts by dialled address.
@@ -298,11 +311,6 @@ impl State {
         self.clock.wall(self.now)
     }
 
-    /// This node's name.
-    pub fn node(&self) -> &Arc<str> {
-        &self.config.node
-    }
-
     /// Whether the watches were in step at the last input.
     pub fn is_synced(&self) -> bool {
         self.synced
@@ -316,6 +324,11 @@ impl State {
     /// Failures that wait for their verdict.
     pub fn undecided_failures(&self) -> usize {
         self.held.len()
+    }
+
+    /// The API server's version as it says it; `None` if it was not asked or did not say.
+    pub fn kubernetes(&self) -> Option<&Arc<str>> {
+        self.kubernetes.as_ref()
     }
 
     /// What this agent was there for.

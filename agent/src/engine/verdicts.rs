@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use super::{Outputs, State, ask, stale};
+use super::{Outputs, State, ask, clients, converge, stale};
 use crate::{
     attempts::Failed,
     attribute::{self, Blame, Decision, Known, service_dialled},
     endpoints::Name,
-    model::{Class, Failure, Mono, Phase},
+    model::{Class, Failure, Mono, Phase, Side},
 };
 
 /// How long it is waited whether a client turns out to be a pod of this node.
@@ -152,6 +152,7 @@ fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
     let Failed { attempt, began, ended, .. } = held.failed;
     let class = blame.class;
     let mut phase = Phase::None;
+    let client = clients::client_of(state, attempt.key.client.ip());
     if let Some(rollout) = blame.rollout.as_ref().and_then(|id| state.rollouts.get_mut(id)) {
         let after = rollout.completed.is_some_and(|at| held.failed.first_syn() >= at);
         phase = if after { Phase::After } else { Phase::During };
@@ -159,11 +160,21 @@ fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
         let first = rollout.first_failure.map_or(began, |first| first.min(began));
         rollout.first_failure = Some(first);
         rollout.last_failure = rollout.last_failure.max(Some(began));
+        if let Some(side) = blame.side {
+            *rollout.failures_by_side.entry(side).or_insert(0) += 1;
+        }
+        if let Some(backend) = attempt.backend
+            && (class, blame.side) == (Class::Refused, Some(Side::Old))
+        {
+            converge::refused(rollout, backend, &blame.pod, ended);
+        }
+        clients::count(rollout, client.clone());
     }
     let (namespace, service) = held.service.clone().unwrap_or((blame.namespace, blame.service));
     let failure = Failure {
         class,
         client: attempt.key.client,
+        client_workload: client,
         original: attempt.key.original,
         backend: attempt.backend,
         isn: attempt.key.isn,

@@ -75,6 +75,9 @@ pub struct Failure {
     pub class: Class,
     /// Client's address and port.
     pub client: SocketAddr,
+    /// Whose it is: `NAMESPACE/NAME` of a workload of this node, `node NAME`, or `outside`.
+    #[serde(default)]
+    pub client_workload: Arc<str>,
     /// What it dialled.
     pub original: SocketAddr,
     /// Where its last SYN went.
