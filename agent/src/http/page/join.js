@@ -69,7 +69,8 @@ export function one(seen) {
     attempts: sum(seen, (rollout) => rollout.attempts),
     first_failure: pick((rollout) => rollout.first_failure),
     last_failure: pick((rollout) => rollout.last_failure, -1),
-    convergence: seen.flatMap((rollout) => rollout.convergence.map((known) => ({ node: rollout.node, ...known }))),
+    // `node` is whose proxy it was; the pod's own node has no part in it.
+    convergence: seen.flatMap((rollout) => rollout.convergence.map((known) => ({ ...known, node: rollout.node }))),
     lower_bound: seen.some((rollout) => rollout.lower_bound),
     stale: {
       entries: sum(stale, (known) => known.entries),

@@ -19,7 +19,8 @@ export class View {
     this.element = h("article", { class: "rollout", "aria-labelledby": "rollout-title" },
       part("head"), part("figures"),
       h("div", { class: "columns" },
-        h("div", { class: "pictures" }, part("picture"), part("settling"))),
+        h("div", { class: "pictures" }, part("picture"), part("settling")),
+        part("explained")),
       part("listed"), part("pods"));
     new ResizeObserver(() => this.#draw()).observe(this.#parts.picture);
   }
@@ -32,6 +33,8 @@ export class View {
     this.#put("figures", [rollout, Math.floor(now / 1000), zone()], () => figures(rollout, now));
     this.#put("listed", [data.failures, data.matching, zone()], () => listed(data));
     this.#put("pods", [data.lanes, zone()], () => pods(data));
+    this.#put("explained", [data.explained], () => explained(data.explained));
+    this.#parts.explained.hidden = !data.explained;
     this.#draw();
   }
 
@@ -137,6 +140,27 @@ function settling(measured, width) {
     convergence(measured, { width }),
     details("convergence", "As a table", table("Convergence by node and pod", ["Node", "Pod", "Convergence", "Too long by at most", "New connections after"], rows, 2)),
   ];
+}
+
+/** The text of `rollrace explain` in sections; its patch can be copied. */
+function explained(told) {
+  if (!told) return null;
+  // The heading and what happened when are told by the page itself.
+  const sections = told.text.split(/^(?=[A-Z][A-Z ,']+$)/m).slice(1).filter((section) => !section.startsWith("WHAT HAPPENED"));
+  const shown = sections.map((section) => {
+    const [title, ...lines] = section.split("\n");
+    const words = title[0] + title.slice(1).toLowerCase();
+    return [h("h3", {}, words), h("pre", { tabindex: "0", "data-key": `explained ${words}` }, lines.join("\n").replace(/^\n+|\s+$/g, ""))];
+  });
+  const copy = told.patch && navigator.clipboard ? h("button", {
+    type: "button", "data-key": "copy",
+    onclick: async (event) => {
+      const button = event.currentTarget;
+      await navigator.clipboard.writeText(told.patch);
+      button.textContent = "Copied";
+    },
+  }, "Copy the patch") : null;
+  return [h("div", { class: "picture-head" }, h("h2", {}, "Explained"), copy), shown.length > 0 ? shown : h("pre", {}, told.text)];
 }
 
 function listed({ failures, matching, now }) {

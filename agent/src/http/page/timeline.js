@@ -273,7 +273,7 @@ export function convergence(measured, { width }) {
     const parts = [s("text", { x: narrow ? left : 0, y: narrow ? top : middle + 4, class: "pod" }, name)];
     parts.push(s("path", { d: `M${left} ${middle}H${width - right}`, class: "grid" }));
     if (known.length === 0) {
-      parts.push(s("text", { x: left + 6, y: middle - 5, class: "unknown" }, "not measured: no new connection came after the deletion"));
+      parts.push(s("text", { x: left + 6, y: middle - 5, class: "unknown" }, narrow ? "not measured" : "not measured: no new connection came after the deletion"));
     } else {
       const most = known.reduce((best, each) => (each.seconds > best.seconds ? each : best));
       const certain = Math.max(0, most.seconds - most.precision_seconds);
