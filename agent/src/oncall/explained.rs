@@ -5,14 +5,14 @@ use serde::Serialize;
 use super::{
     Gathered,
     join::{Filter, add_others, rollouts},
-    show::{self, Style, Times},
+    show::{self, Times},
 };
 use crate::advise::{Advice, Case, advise};
 
 /// What `rollrace explain` tells, for whoever shows it in another way.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explained {
-    /// The text, times in UTC.
+    /// The text, times in UTC; lines are not broken.
     pub text: String,
     /// The patch of the pod template as YAML; null: nothing that a patch can mend.
     pub patch: Option<String>,
@@ -34,13 +34,7 @@ pub fn explained(gathered: &Gathered, id: &str) -> Option<Explained> {
     add_others(&mut case, gathered);
     let advice = advise(&case);
     let patch = advice.patch.as_ref().and_then(|patch| serde_saphyr::to_string(&patch.value).ok());
-    let text = show::explain(
-        &case,
-        &advice,
-        patch.as_deref(),
-        &gathered.notes,
-        &Times::new(true),
-        Style::PLAIN,
-    );
+    let times = Times::new(true);
+    let text = show::explain_plainly(&case, &advice, patch.as_deref(), &gathered.notes, &times);
     Some(Explained { text, patch, advice })
 }

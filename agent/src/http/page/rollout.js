@@ -142,15 +142,24 @@ function settling(measured, width) {
   ];
 }
 
+const WEIGHTS = { "✗": "fault", "!": "risk", "✓": "fine" };
+
+/** A line of the text: an item, or what is indented below it: words, or what can be copied as it is. */
+function line(text, isVerbatim) {
+  if (text.startsWith(" ")) return isVerbatim ? h("code", { class: "verbatim" }, text.slice(4)) : h("p", { class: "because" }, text.trim());
+  const [, mark, rest, rule] = text.match(/^(\S+ )?(.*?)(?: \[([a-z_]+)\])?$/);
+  return h("p", { class: `item ${WEIGHTS[mark?.trim()] ?? ""}` }, h("span", { class: "item-mark" }, mark), rest, rule ? h("code", { class: "rule" }, ` ${rule}`) : null);
+}
+
 /** The text of `rollrace explain` in sections; its patch can be copied. */
 function explained(told) {
   if (!told) return null;
   // The heading and what happened when are told by the page itself.
   const sections = told.text.split(/^(?=[A-Z][A-Z ,']+$)/m).slice(1).filter((section) => !section.startsWith("WHAT HAPPENED"));
   const shown = sections.map((section) => {
-    const [title, ...lines] = section.split("\n");
+    const [title, ...lines] = section.trimEnd().split("\n");
     const words = title[0] + title.slice(1).toLowerCase();
-    return [h("h3", {}, words), h("pre", { tabindex: "0", "data-key": `explained ${words}` }, lines.join("\n").replace(/^\n+|\s+$/g, ""))];
+    return [h("h3", {}, words), lines.filter(Boolean).map((each) => line(each, title === "WHAT TO CHANGE"))];
   });
   const copy = told.patch && navigator.clipboard ? h("button", {
     type: "button", "data-key": "copy",
@@ -160,7 +169,7 @@ function explained(told) {
       button.textContent = "Copied";
     },
   }, "Copy the patch") : null;
-  return [h("div", { class: "picture-head" }, h("h2", {}, "Explained"), copy), shown.length > 0 ? shown : h("pre", {}, told.text)];
+  return [h("div", { class: "picture-head" }, h("h2", {}, "Explained"), copy), shown];
 }
 
 function listed({ failures, matching, now }) {
