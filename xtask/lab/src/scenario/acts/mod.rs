@@ -47,11 +47,6 @@ pub async fn deploy(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
             let strategy = json!({"type": "RollingUpdate", "rollingUpdate": one_by_one});
             deployment(stage, API, RESTARTED_PODS, Some(strategy)).await
         }
-        Scenario::LocalPolicy => {
-            let local = json!({"spec": {"internalTrafficPolicy": "Local"}});
-            stage.patch("Service", "v1", API, &local).await?;
-            deployment(stage, API, 3, None).await
-        }
         Scenario::Recreate => deployment(stage, API, 3, Some(json!({"type": "Recreate"}))).await,
         Scenario::ArgoRollout => argo::deploy(stage).await,
         Scenario::StatefulSet => {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
 use kube::{Api, ResourceExt};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::API;
@@ -27,8 +28,13 @@ pub async fn empty(stage: &Stage<'_>) -> Result<()> {
     stage.settled(API, "1", 3).await
 }
 
-/// The pods of a client's node are deleted by hand; another may take their place anywhere.
+/// Each node sends to its own pods only, and those of a client's node are deleted by hand; others may
+/// take their place anywhere.
 pub async fn of_one_node(stage: &Stage<'_>) -> Result<()> {
+    let local = json!({"spec": {"internalTrafficPolicy": "Local"}});
+    stage.patch("Service", "v1", API, &local).await?;
+    // The proxies program it within a second.
+    sleep(Duration::from_secs(2)).await;
     let last = &stage.cluster.nodes.last().context("a node")?.addresses.name;
     let pods = stage.ready(API, "1", 3).await?;
     let api: Api<Pod> = Api::namespaced(stage.user("lab-delete")?, NAMESPACE);
