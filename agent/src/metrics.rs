@@ -1,14 +1,17 @@
 //! The registry. Labels are closed sets; past the cap a series goes to `_other`, counted.
 
 mod cluster;
+mod registry;
 
 use std::collections::{BTreeMap, HashSet};
 
 use cluster::ClusterMetrics;
+pub use registry::Family;
+use registry::Registry;
 
 use prometheus::{
-    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts,
 };
 
 use crate::{
@@ -68,8 +71,7 @@ impl Metrics {
         reason = "a family after the other, in one place to read them"
     )]
     pub fn new() -> Self {
-        let registry = Registry::new_custom(Some("rollrace".to_owned()), None)
-            .expect("a constant prefix is a valid name");
+        let registry = Registry::new();
         macro_rules! add {
             ($made:expr) => {{
                 let made = $made.expect("constant names are valid");
@@ -228,9 +230,12 @@ impl Metrics {
     /// # Errors
     /// If a family cannot be encoded.
     pub fn encode(&self) -> Result<Vec<u8>, prometheus::Error> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+        self.registry.encode()
+    }
+
+    /// Every family that there can be, whether it has a series yet or not.
+    pub fn families(&self) -> Vec<Family> {
+        self.registry.families()
     }
 
     /// Counts a decided failure.
