@@ -1,5 +1,7 @@
 //! `cargo xtask setup`: what building and running needs, installed if it is missing.
 
+mod deploying;
+
 use std::{
     io::{IsTerminal as _, Write as _, stdin, stdout},
     path::Path,
@@ -28,7 +30,21 @@ pub struct Args {
 /// # Errors
 /// If it may not, or cannot.
 pub fn ensure(yes: bool) -> anyhow::Result<()> {
-    let missing = missing();
+    ensure_with(missing(), yes)
+}
+
+/// The same, and what only the tests need.
+///
+/// # Errors
+/// If it may not, or cannot.
+pub fn ensure_all(yes: bool) -> anyhow::Result<()> {
+    let mut packages = missing();
+    packages.extend(deploying::missing());
+    ensure_with(packages, yes)?;
+    deploying::ensure()
+}
+
+fn ensure_with(missing: Vec<&'static str>, yes: bool) -> anyhow::Result<()> {
     let linker = !has_linker();
     if missing.is_empty() && !linker {
         return Ok(());
@@ -60,8 +76,8 @@ pub fn ensure(yes: bool) -> anyhow::Result<()> {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    ensure(args.yes)?;
-    println!("Everything that building and running needs is here.");
+    ensure_all(args.yes)?;
+    println!("Everything that building, running and testing needs is here.");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -199,7 +199,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    setup::ensure(args.yes || std::env::var_os("CI").is_some())?;
+    setup::ensure_all(args.yes || std::env::var_os("CI").is_some())?;
     let begin = Instant::now();
     let mut failed = Vec::new();
     let count = steps.len();

@@ -6,13 +6,17 @@
 //! - [`tools`]: kubectl, Helm and promtool, and how they are called
 //! - [`render`]: objects as a cluster would get them
 //! - [`rules`]: recording rules and alerts
+//! - [`scrape`]: what the `PodMonitor` makes of each agent
 //! - [`dashboards`]: Grafana's dashboards, their variables and queries
+//! - [`image`]: the image, from scratch
 //! - [`query`]: which metrics and labels a query names
 
 pub mod dashboards;
+pub mod image;
 pub mod query;
 pub mod render;
 pub mod rules;
+pub mod scrape;
 pub mod tools;
 
 use std::path::{Path, PathBuf};

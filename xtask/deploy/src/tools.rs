@@ -18,6 +18,8 @@ pub enum Tool {
     Helm,
     /// Checks and tests Prometheus rules.
     Promtool,
+    /// Scrapes and evaluates.
+    Prometheus,
 }
 
 impl Tool {
@@ -26,11 +28,12 @@ impl Tool {
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
             Self::Promtool => "promtool",
+            Self::Prometheus => "prometheus",
         }
     }
 
     /// Where it is.
-    fn path(self) -> PathBuf {
+    pub fn path(self) -> PathBuf {
         let own = repository().join("target/tools/bin").join(self.name());
         if own.exists() { own } else { PathBuf::from(self.name()) }
     }

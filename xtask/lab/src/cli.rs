@@ -140,6 +140,9 @@ pub struct RunArgs {
     /// The rollrace binary [default: the `rollrace` beside this one]
     #[arg(long, value_name = "PATH")]
     pub agent: Option<PathBuf>,
+    /// Scrape the agents with a real Prometheus, and judge every rule and dashboard by what it says
+    #[arg(long, conflicts_with = "no_agent")]
+    pub prometheus: bool,
     /// Run no agents: the clients' side only
     #[arg(long, conflicts_with = "agent")]
     pub no_agent: bool,

@@ -36,6 +36,7 @@ mod kubelet;
 mod matrix;
 mod net;
 mod node;
+mod prometheus;
 mod proxy;
 mod rest;
 mod run;

@@ -28,6 +28,7 @@ use crate::agent::{Agent, AgentReport};
 use crate::cli::{BAD_USAGE, RunArgs};
 use crate::fault;
 use crate::isolate;
+use crate::prometheus::{Expected, Prometheus};
 
 /// Checks the options, and starts the lab in namespaces of its own.
 pub fn outside(args: &RunArgs) -> Result<ExitCode> {
@@ -78,6 +79,8 @@ struct Findings<'a> {
     clients: Clients,
     agents: Vec<AgentReport>,
     unsettled: Vec<String>,
+    /// What is wrong with what Prometheus makes of it.
+    objections: Vec<String>,
     listeners: Vec<FreshSynListener>,
     fault: Option<fault::Observed>,
 }
@@ -110,6 +113,10 @@ async fn experiment(
         agents = start_agents(cluster, args, out).await?;
         journal.phase("agents ready");
     }
+    let prometheus = match args.prometheus {
+        true => Some(Prometheus::start(&agents, out).await?),
+        false => None,
+    };
     cluster.set_watch_delays(args);
     for agent in &mut agents {
         agent.watch_metrics();
@@ -163,7 +170,7 @@ async fn experiment(
     journal.phase("load ended");
 
     progress.phase("waiting for the agents' verdicts");
-    let (reports, unsettled) = collect(agents, out).await?;
+    let (reports, unsettled, objections) = collect(agents, prometheus.as_ref(), out).await?;
     clients.read_logs()?;
     for listener in &mut listeners {
         listener.stop().await?;
@@ -177,14 +184,19 @@ async fn experiment(
         clients,
         agents: reports,
         unsettled,
+        objections,
         listeners,
         fault,
     })
 }
 
 /// Everything that the agents have to say once nothing waits for its verdict, and for which of them
-/// that took too long; ends them.
-async fn collect(mut agents: Vec<Agent>, out: &Path) -> Result<(Vec<AgentReport>, Vec<String>)> {
+/// that took too long; what is wrong with it in Prometheus; ends the agents.
+async fn collect(
+    mut agents: Vec<Agent>,
+    prometheus: Option<&Prometheus>,
+    out: &Path,
+) -> Result<(Vec<AgentReport>, Vec<String>, Vec<String>)> {
     let mut reports = Vec::new();
     let mut unsettled = Vec::new();
     for agent in &agents {
@@ -192,13 +204,17 @@ async fn collect(mut agents: Vec<Agent>, out: &Path) -> Result<(Vec<AgentReport>
             unsettled.push("an agent still has undecided failures at the deadline".to_owned());
         }
     }
+    let objections = match prometheus {
+        Some(prometheus) => prometheus.objections(&Expected::of(&agents).await?).await?,
+        None => Vec::new(),
+    };
     for agent in &mut agents {
         reports.push(agent.report(out).await?);
     }
     for agent in agents {
         agent.stop().await?;
     }
-    Ok((reports, unsettled))
+    Ok((reports, unsettled, objections))
 }
 
 /// Starts an agent on each node, and waits until all are ready.
