@@ -54,8 +54,8 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
 const CELLS: [(&str, &str); 12] = [
-    ("readiness", "run --setup readiness --mode fresh --seconds 30"),
-    ("prestop", "run --setup prestop --mode fresh --seconds 30"),
+    ("readiness", "run --setup readiness --mode fresh --seconds 30 --prometheus"),
+    ("prestop", "run --setup prestop --mode fresh --seconds 30 --prometheus"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
     ("nftables", "run --setup readiness --mode fresh --seconds 25 --proxy nftables"),
     ("dual", "run --setup readiness --mode fresh --seconds 25 --ip-family dual --proxy nftables"),

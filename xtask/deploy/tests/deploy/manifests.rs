@@ -122,6 +122,7 @@ fn values_that_the_chart_does_not_know_are_refused() {
         "extraCapabilities={CAP_SYS_ADMIN}",
         "extraArgs={replay}",
         "maxUnavailable=0",
+        "seccompProfile.type=Localhost",
         "podMonitor.enabled=maybe",
     ] {
         assert!(render::helm(&[wrong]).is_err(), "{wrong} was taken");
@@ -138,6 +139,8 @@ fn the_charts_values_reach_the_objects() {
         "extraArgs={--max-attempts=131072}",
         "extraCapabilities={SYS_ADMIN}",
         "maxUnavailable=3",
+        "seccompProfile.type=Localhost",
+        "seccompProfile.localhostProfile=profiles/rollrace.json",
         "stateDir=/srv/rollrace",
         "resources.limits.memory=1Gi",
         "podMonitor.enabled=true",
