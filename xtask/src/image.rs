@@ -41,7 +41,8 @@ pub fn build(binary: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         None => static_binary()?,
     };
     let folder = workspace().join("target/image");
-    let arguments = ["run", "--quiet", "--package", "rollrace-deploy", "--bin", "rollrace-image", "--"];
+    let arguments =
+        ["run", "--quiet", "--package", "rollrace-deploy", "--bin", "rollrace-image", "--"];
     shell::run(cargo().args(arguments).arg(binary).arg(&folder))?;
     Ok(folder)
 }

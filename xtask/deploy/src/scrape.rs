@@ -1,4 +1,4 @@
-//! What the PodMonitor makes of each agent, for a Prometheus without the operator.
+//! What the `PodMonitor` makes of each agent, for a Prometheus without the operator.
 
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
@@ -91,7 +91,8 @@ impl PodMonitor {
     /// # Errors
     /// If it cannot be encoded.
     pub fn prometheus(&self, targets: &[Target], rules: &str) -> anyhow::Result<String> {
-        let endpoint = self.spec.pod_metrics_endpoints.first().context("a PodMonitor has a port")?;
+        let endpoint =
+            self.spec.pod_metrics_endpoints.first().context("a PodMonitor has a port")?;
         let statics: Vec<Value> = targets
             .iter()
             .map(|target| {

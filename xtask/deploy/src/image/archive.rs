@@ -66,7 +66,11 @@ impl Archive {
             header.set_gid(0);
             let data = bytes.as_deref().unwrap_or_default();
             header.set_size(data.len() as u64);
-            header.set_entry_type(if bytes.is_some() { EntryType::Regular } else { EntryType::Directory });
+            header.set_entry_type(if bytes.is_some() {
+                EntryType::Regular
+            } else {
+                EntryType::Directory
+            });
             let is_program = name == super::BINARY;
             header.set_mode(if bytes.is_none() || is_program { 0o755 } else { 0o644 });
             tar.append_data(&mut header, name, data)
@@ -134,7 +138,5 @@ fn described(media_type: &str, bytes: &[u8]) -> Value {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hash = Sha256::digest(bytes);
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{:x}", Sha256::digest(bytes))
 }

@@ -59,9 +59,9 @@ pub fn build(binary: &Path, out: &Path) -> anyhow::Result<Image> {
         fs::create_dir_all(root.join(folder)).with_context(|| format!("cannot make {folder}"))?;
     }
     let copy = |from: &Path, to: &str| {
-        fs::copy(from, root.join(to)).map(drop).with_context(|| {
-            format!("cannot copy {} into the image", from.display())
-        })
+        fs::copy(from, root.join(to))
+            .map(drop)
+            .with_context(|| format!("cannot copy {} into the image", from.display()))
     };
     copy(binary, BINARY)?;
     for licence in ["LICENSE-MIT", "LICENSE-APACHE", "agent-ebpf/LICENSE-GPL2"] {
@@ -115,8 +115,7 @@ fn labels() -> Value {
 /// From scratch there is no loader: the program may ask for none.
 fn ensure_static(binary: &Path) -> anyhow::Result<()> {
     const PT_INTERP: u32 = 3;
-    let bytes =
-        fs::read(binary).with_context(|| format!("cannot read {}", binary.display()))?;
+    let bytes = fs::read(binary).with_context(|| format!("cannot read {}", binary.display()))?;
     let short = |at: usize| bytes.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
     let long = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
     if !bytes.starts_with(b"\x7fELF\x02\x01") {

@@ -1,4 +1,4 @@
-//! The bill of materials, in CycloneDX: every crate that is compiled into the binary and into the eBPF
+//! The bill of materials, in `CycloneDX`: every crate that is compiled into the binary and into the eBPF
 //! object, by what Cargo itself says.
 
 use std::{
@@ -80,9 +80,10 @@ pub fn bill_of_materials() -> anyhow::Result<Value> {
         .iter()
         .map(|node| {
             // Not what only tests and build scripts use.
-            let compiled = node.deps.iter().filter(|dependency| {
-                dependency.dep_kinds.iter().any(|kind| kind.kind.is_none())
-            });
+            let compiled = node
+                .deps
+                .iter()
+                .filter(|dependency| dependency.dep_kinds.iter().any(|kind| kind.kind.is_none()));
             (node.id.as_str(), compiled.map(|dependency| dependency.pkg.as_str()).collect())
         })
         .collect();

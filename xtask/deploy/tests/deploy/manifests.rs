@@ -211,10 +211,7 @@ fn whoever_is_given_the_viewer_role_reads_the_agents_and_nothing_else() {
 fn the_namespace_admits_pods_of_the_host_network() {
     let objects = render::kustomize("base").unwrap();
     let namespace = objects.iter().find(|object| object["kind"] == "Namespace").unwrap();
-    assert_eq!(
-        namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"],
-        "privileged"
-    );
+    assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "privileged");
 }
 
 #[test]

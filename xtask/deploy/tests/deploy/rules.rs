@@ -57,11 +57,15 @@ fn five_hundred_nodes_make_one_alert_of_each_kind() {
             (format!("up{{{target}}}"), "1x9 0x60"),
             (format!("rollrace_build_info{{{target}}}"), "1x60"),
             (
-                format!("rollrace_connection_failures_total{{{target}, {failures}, phase=\"during\"}}"),
+                format!(
+                    "rollrace_connection_failures_total{{{target}, {failures}, phase=\"during\"}}"
+                ),
                 "0x9 1x60",
             ),
             (
-                format!("rollrace_connection_failures_total{{{target}, {failures}, phase=\"after\"}}"),
+                format!(
+                    "rollrace_connection_failures_total{{{target}, {failures}, phase=\"after\"}}"
+                ),
                 "0x9 1x60",
             ),
             (format!("rollrace_stale_conntrack_entries{{{target}, protocol=\"tcp\"}}"), "200+1x60"),

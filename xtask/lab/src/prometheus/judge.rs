@@ -86,7 +86,10 @@ pub(super) async fn objections(
         }
     }
     for (query, count) in [
-        ("count(rollrace_build_info{namespace=\"rollrace\", container=\"agent\"})", u64::from(expected.agents)),
+        (
+            "count(rollrace_build_info{namespace=\"rollrace\", container=\"agent\"})",
+            u64::from(expected.agents),
+        ),
         ("sum(rollrace_rollout_failures) or vector(0)", expected.rollout),
         ("sum(rollrace_rollout_failures{phase=\"after\"}) or vector(0)", expected.after),
         (

@@ -40,8 +40,7 @@ impl Prometheus {
     /// Starts it; it keeps its files in the out directory.
     pub async fn start(agents: &[Agent], out: &Path) -> Result<Self> {
         let folder = out.join("prometheus");
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("create {}", folder.display()))?;
+        std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         let target = |agent: &Agent| Target {
             address: agent.addresses().0.to_string(),
             node: agent.node().to_owned(),
@@ -119,7 +118,9 @@ impl Prometheus {
         let answer = self.get("/api/v1/alerts").await?;
         let alerts = answer["data"]["alerts"].as_array().cloned().unwrap_or_default();
         let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
-        Ok(firing.filter_map(|alert| alert["labels"]["alertname"].as_str().map(str::to_owned)).collect())
+        Ok(firing
+            .filter_map(|alert| alert["labels"]["alertname"].as_str().map(str::to_owned))
+            .collect())
     }
 
     /// What is wrong with a rule, as Prometheus itself tells.
