@@ -21,6 +21,8 @@ pub mod endpoints;
 pub mod engine;
 pub mod failing;
 #[cfg(feature = "probe")]
+pub mod history;
+#[cfg(feature = "probe")]
 pub mod http;
 #[cfg(feature = "probe")]
 pub mod metrics;

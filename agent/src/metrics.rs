@@ -52,6 +52,8 @@ pub struct Metrics {
     covered_since: Gauge,
     coverage_gaps: IntCounterVec,
     forgotten: IntCounterVec,
+    history_written: Gauge,
+    history_failed: IntCounter,
     conntrack_entries: Gauge,
     conntrack_limit: Gauge,
     capped: IntCounter,
@@ -202,6 +204,14 @@ impl Metrics {
                 ),
                 &["reason"],
             )),
+            history_written: add!(Gauge::new(
+                "history_written_timestamp_seconds",
+                "When the history was last written: a crash now loses what came since; 0: not kept."
+            )),
+            history_failed: add!(IntCounter::new(
+                "history_write_failures_total",
+                "How often the history could not be written."
+            )),
             forgotten: add!(IntCounterVec::new(
                 Opts::new(
                     "forgotten_total",
@@ -308,6 +318,22 @@ impl Metrics {
                 gauge.set(value);
             }
         }
+    }
+
+    /// Of what an earlier agent left, that one has counted what belongs into histograms.
+    pub fn recalled(&mut self, state: &State) {
+        let measured = state.rollouts().all().flat_map(|rollout| {
+            rollout.convergence.iter().map(|known| (rollout.id.clone(), known.endpoint))
+        });
+        self.converged.extend(measured);
+    }
+
+    /// How it stands with the history.
+    pub fn history(&mut self, written: Option<jiff::Timestamp>, failed: u64) {
+        if let Some(written) = written {
+            self.history_written.set(written.as_duration().as_secs_f64());
+        }
+        self.history_failed.inc_by(failed.saturating_sub(self.history_failed.get()));
     }
 
     /// Counts what the kernel side did and lost.

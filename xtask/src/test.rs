@@ -53,7 +53,7 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 12] = [
+const CELLS: [(&str, &str); 13] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30 --prometheus"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30 --prometheus"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
@@ -64,6 +64,7 @@ const CELLS: [(&str, &str); 12] = [
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
     ("new-side", "scenario new-side"),
     ("agent-restarted", "scenario agent-restarted"),
+    ("agent-upgraded", "scenario agent-upgraded"),
     ("api-gone", "fault api-gone --lasts 15"),
     ("api-older", "fault api-older"),
 ];

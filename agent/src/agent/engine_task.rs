@@ -6,7 +6,9 @@ use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{clocks, failure_log::FailureLog, now, outbox::Outbox, probe_task::Kernel};
+use super::{
+    clocks, failure_log::FailureLog, keeper::Keeper, now, outbox::Outbox, probe_task::Kernel,
+};
 use crate::{
     cluster::ClusterStats,
     engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
@@ -28,6 +30,7 @@ const BATCH: usize = 256;
 pub struct EngineTask {
     state: State,
     recorder: Option<Recorder>,
+    keeper: Option<Keeper>,
     metrics: Metrics,
     log: FailureLog,
     stats: Arc<ClusterStats>,
@@ -46,6 +49,7 @@ impl EngineTask {
     pub fn new(
         config: Config,
         recorder: Option<Recorder>,
+        keeper: Option<Keeper>,
         stats: Arc<ClusterStats>,
         kernel: Kernel,
         requests: mpsc::Sender<Request>,
@@ -54,6 +58,7 @@ impl EngineTask {
             node: config.node.clone(),
             state: State::new(config),
             recorder,
+            keeper,
             metrics: Metrics::new(),
             log: FailureLog::new(now()),
             stats,
@@ -81,6 +86,10 @@ impl EngineTask {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.tick();
+        if let Some(left) = self.keeper.as_mut().and_then(Keeper::left) {
+            self.input(now(), What::Recalled(left));
+            self.metrics.recalled(&self.state);
+        }
         let mut batch = Vec::new();
         let mut change_batch = Vec::new();
         loop {
@@ -113,6 +122,9 @@ impl EngineTask {
         }
         self.tick();
         self.flush();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.finish(&self.state).await;
+        }
         info!(
             failures = self.decided,
             undecided = self.state.undecided_failures(),
@@ -196,6 +208,11 @@ impl EngineTask {
             changed
         });
         self.log.tick(at);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.tick(&self.state, at);
+            let status = keeper.status();
+            self.metrics.history(status.written, status.failed);
+        }
         self.say_coverage();
         let probes = HOOKS.map(|name| (name, true));
         self.metrics.observe(&mut self.state, &probes, &self.stats.snapshot());
@@ -227,12 +244,16 @@ impl EngineTask {
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
             Query::Rollouts(reply) => {
                 let rollouts = self.state.rollouts().all().rev();
-                let rollouts = rollouts.map(|rollout| self.state.rollout_report(rollout)).collect();
+                let rollouts = rollouts.map(|rollout| self.state.rollout_report(rollout));
+                let past = self.state.past().rollouts.iter().rev().cloned();
+                let rollouts = rollouts.chain(past).collect();
                 drop(reply.send(Ok(RolloutsAnswer { node: self.node.clone(), rollouts })));
             }
             Query::Failures(reply) => {
                 let failures = self.state.failures();
-                let failures = failures.map(|failure| self.state.failure_report(failure)).collect();
+                let failures = failures.map(|failure| self.state.failure_report(failure));
+                let past = self.state.past().failures.iter().cloned();
+                let failures = past.chain(failures).collect();
                 drop(reply.send(Ok(FailuresAnswer { node: self.node.clone(), failures })));
             }
         }
@@ -289,6 +310,7 @@ impl EngineTask {
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),
             conntrack: report.conntrack,
             cluster,
+            history: self.keeper.as_ref().map(|keeper| keeper.status().clone()),
             log_suppressed: self.log.suppressed,
         }
     }

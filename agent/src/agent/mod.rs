@@ -7,10 +7,12 @@
 //! - `clocks`: the node's two clocks, read together
 //! - `outbox`: the engine's questions
 //! - `failure_log`: one line a failure, rate-limited
+//! - `keeper`: the history, written now and then
 
 mod clocks;
 mod engine_task;
 mod failure_log;
+mod keeper;
 mod outbox;
 mod probe_task;
 
@@ -32,7 +34,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::clocks::now;
+pub use self::{clocks::now, keeper::HistoryStatus};
 use crate::{
     cli::Failed,
     cluster::{self, ClusterStats},
@@ -75,6 +77,8 @@ pub struct Settings {
     pub api_listen: ApiListen,
     /// Recording.
     pub record: Option<PathBuf>,
+    /// Folder of the history; `None`: a restart forgets everything.
+    pub state_dir: Option<PathBuf>,
     /// How long an attempt of an unseen socket may stay unanswered.
     pub attempt_deadline_ns: u64,
     /// How long a pod must have failed, ready and not leaving, to be called a bad backend.
@@ -90,14 +94,7 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
     let client =
         cluster::connect(settings.kubeconfig.as_deref()).await.map_err(Failed::unavailable)?;
     let operations = bind(settings.listen, "--listen").await?;
-    let api = match settings.api_listen {
-        ApiListen::Off => None,
-        ApiListen::At(address) => Some(bind(address, "--api-listen").await?),
-        ApiListen::NodeAddress(given) => {
-            let address = given.map_or_else(own_address, Ok)?;
-            Some(bind(SocketAddr::new(address, 9466), "--api-listen").await?)
-        }
-    };
+    let api = bind_api(settings.api_listen).await?;
     let config = Config {
         bad_backend_after_nanos: settings.bad_backend_after_ns,
         ..Config::new(settings.node_name.as_str())
@@ -106,6 +103,12 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         .record
         .as_deref()
         .map(|path| Recorder::create(path, &config))
+        .transpose()
+        .map_err(Failed::unavailable)?;
+    let keeper = settings
+        .state_dir
+        .as_deref()
+        .map(|folder| keeper::Keeper::open(folder, &settings.node_name))
         .transpose()
         .map_err(Failed::unavailable)?;
     let probe = Probe::start(settings.probe).map_err(Failed::unavailable)?;
@@ -131,7 +134,8 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         );
         ("probe", task.await)
     });
-    let engine = engine_task::EngineTask::new(config, recorder, stats.clone(), kernel, requests);
+    let engine =
+        engine_task::EngineTask::new(config, recorder, keeper, stats.clone(), kernel, requests);
     let token = shutdown.clone();
     tasks.spawn(async move { ("engine", engine.run(sightings, changes, queries, token).await) });
     let token = shutdown.clone();
@@ -180,6 +184,15 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         warn!("tasks were still running {} s after the signal: left behind", SHUTDOWN.as_secs());
     }
     failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+async fn bind_api(listen: ApiListen) -> Result<Option<TcpListener>, Failed> {
+    let address = match listen {
+        ApiListen::Off => return Ok(None),
+        ApiListen::At(address) => address,
+        ApiListen::NodeAddress(given) => SocketAddr::new(given.map_or_else(own_address, Ok)?, 9466),
+    };
+    bind(address, "--api-listen").await.map(Some)
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failed> {

@@ -180,6 +180,11 @@ impl Attempts {
         out
     }
 
+    /// The begin of the earliest that is pending.
+    pub fn earliest(&self) -> Option<Mono> {
+        self.pending.values().map(Pending::began).min()
+    }
+
     /// How many are pending.
     pub fn len(&self) -> usize {
         self.pending.len()

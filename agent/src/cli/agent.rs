@@ -44,6 +44,10 @@ pub struct Args {
     /// Record every input of the engine to a file, for `rollrace replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Folder in which failures and rollouts of the last 24 hours are kept over a restart; without
+    /// it a restart forgets them
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
     /// Format of the log on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -118,6 +122,7 @@ pub fn run(args: Args) -> Result<(), Failed> {
             None => agent::ApiListen::NodeAddress(args.node_ip),
         },
         record: args.record,
+        state_dir: args.state_dir,
         attempt_deadline_ns: args.attempt_deadline * 1_000_000_000,
         bad_backend_after_ns: args.bad_backend_after * 1_000_000_000,
         probe: Options {

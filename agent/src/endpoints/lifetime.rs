@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{EndpointConditions, Mono, ObjectRef};
 
@@ -10,7 +10,7 @@ use crate::model::{EndpointConditions, Mono, ObjectRef};
 pub const WATCH_LAG_NANOS: u64 = 10_000_000_000;
 
 /// One pod's (or bare address's) time as a backend.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifetime {
     /// Address and port; port 0 where the slice names none.
     pub endpoint: SocketAddr,

@@ -8,8 +8,10 @@
 //! - `lifetime`: one pod's time at one address and port
 //! - `said`: what the slices say now
 //! - `services`: the addresses under which Services are dialled
+//! - `recall`: lifetimes that outlive the agent
 
 mod lifetime;
+mod recall;
 mod said;
 mod services;
 #[cfg(test)]
@@ -23,6 +25,7 @@ use std::{
 
 pub use lifetime::{Lifetime, WATCH_LAG_NANOS};
 use lifetime::{Origin, Seen, Stage};
+use recall::Awaited;
 use said::{Member, Slices};
 use services::Services;
 
@@ -78,6 +81,8 @@ pub struct Endpoints {
     /// How many lifetimes are serving, leaving, gone.
     stages: [usize; 3],
     listed: bool,
+    /// What an earlier agent left present, and no slice has named yet.
+    awaited: Awaited,
     /// The watches are out of step, or were just now.
     behind: Option<Behind>,
 }
@@ -145,6 +150,7 @@ impl Endpoints {
             touched.extend(self.slices.remove(&name));
         }
         let changes = self.settle(touched, at);
+        self.settle_awaited(at);
         self.listed = true;
         self.behind = match self.behind {
             Some(Behind { back: Some(_), .. }) => None,
@@ -226,6 +232,7 @@ impl Endpoints {
             && !list[index + 1..].iter().any(|later| later.first_seen >= gone)
         {
             list[index].gone = None;
+            self.awaited.remove(&(member.endpoint, member.uid.clone()));
             let stage = list[index].stage();
             self.count(Stage::Gone, stage);
             return;

@@ -86,7 +86,25 @@ pub(super) fn answered(state: &mut State, uid: &str, out: &mut Outputs) {
 
 /// Follows the workload of a pod.
 fn follow(state: &mut State, pod_uid: &str, since: &Arc<str>, out: &mut Outputs) {
-    let Some(workload) = state.owners.workload_of(pod_uid) else { return };
+    if let Some(workload) = state.owners.workload_of(pod_uid) {
+        follow_workload(state, workload, since, out);
+    }
+}
+
+/// Follows again whose rollouts were in flight when an earlier agent stopped.
+pub(super) fn follow_unsettled(state: &mut State, out: &mut Outputs) {
+    let mut workloads: Vec<WorkloadKey> =
+        state.rollouts.all().map(|rollout| rollout.workload.clone()).collect();
+    workloads.sort_unstable();
+    workloads.dedup();
+    for workload in workloads {
+        if !state.rollouts.is_settled(&workload.uid, &state.owners, state.now) {
+            follow_workload(state, workload, &"".into(), out);
+        }
+    }
+}
+
+fn follow_workload(state: &mut State, workload: WorkloadKey, since: &Arc<str>, out: &mut Outputs) {
     let uid = workload.uid.clone();
     if state.followed.contains_key(&uid) {
         return;

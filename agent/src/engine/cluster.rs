@@ -83,6 +83,7 @@ pub(super) fn changed(state: &mut State, change: ClusterChange, out: &mut Output
             }
             if synced {
                 state.coverage.in_step(at);
+                state.past.close(state.clock.wall(at));
             }
             state.endpoints.in_step(synced, at);
         }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::dialled;
 use crate::model::{Mono, Rollout};
 
@@ -22,7 +24,8 @@ const OBSERVED_LATE_NANOS: u64 = 10_000_000_000;
 const UNDATED_NANOS: u64 = 600_000_000_000;
 
 /// Why something may be missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum GapReason {
     /// The probes were attached anew: what was in flight is not followed further.
     Probes,
@@ -32,11 +35,14 @@ pub enum GapReason {
     Lost,
     /// The agent itself had no room.
     Overflow,
+    /// No agent ran: a restart, an upgrade, a crash.
+    Stopped,
 }
 
 impl GapReason {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Probes, Self::Suspended, Self::Lost, Self::Overflow];
+    pub const ALL: [Self; 5] =
+        [Self::Probes, Self::Suspended, Self::Lost, Self::Overflow, Self::Stopped];
 
     /// Its name in the API and as a label.
     pub const fn name(self) -> &'static str {
@@ -45,6 +51,7 @@ impl GapReason {
             Self::Suspended => "suspended",
             Self::Lost => "lost",
             Self::Overflow => "overflow",
+            Self::Stopped => "stopped",
         }
     }
 
@@ -55,12 +62,13 @@ impl GapReason {
             Self::Suspended => "the agent did not run",
             Self::Lost => "kernel events or map entries were lost",
             Self::Overflow => "the agent had no room for all",
+            Self::Stopped => "no agent ran",
         }
     }
 }
 
 /// A time of which something may be missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// Not earlier than this.
     pub from: Mono,
@@ -81,6 +89,17 @@ pub struct Coverage {
     forgotten_until: Mono,
     begun: [u64; GapReason::ALL.len()],
     ticked: Option<Mono>,
+    /// What an earlier agent covered ended then, and this one is not in step yet.
+    stopped: Option<Mono>,
+}
+
+/// What an earlier agent was there for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeptCoverage {
+    since: Option<Mono>,
+    gaps: VecDeque<Gap>,
+    forgotten: u64,
+    forgotten_until: Mono,
 }
 
 impl Coverage {
@@ -98,9 +117,36 @@ impl Coverage {
 
     /// The watches are in step: from now on it is covered, if the probes are there.
     pub(super) fn in_step(&mut self, at: Mono) {
-        if self.since.is_none() && self.attached.is_some() {
-            self.since = Some(at);
+        if self.attached.is_none() {
+            return;
         }
+        if let Some(from) = self.stopped.take() {
+            self.note(Gap { from, until: at, reason: GapReason::Stopped });
+        }
+        self.since.get_or_insert(at);
+    }
+
+    /// For the next agent.
+    pub(super) fn kept(&self) -> KeptCoverage {
+        KeptCoverage {
+            since: self.since,
+            gaps: self.gaps.clone(),
+            forgotten: self.forgotten,
+            forgotten_until: self.forgotten_until,
+        }
+    }
+
+    /// Takes up what an earlier agent covered, until it stopped: from then until this one is in step
+    /// there is a gap.
+    pub(super) fn recall(&mut self, kept: KeptCoverage, stopped: Mono) {
+        if kept.since.is_none() {
+            return;
+        }
+        self.since = kept.since;
+        self.gaps = kept.gaps;
+        self.forgotten = kept.forgotten;
+        self.forgotten_until = kept.forgotten_until;
+        self.stopped = Some(stopped);
     }
 
     /// The agent's own tick.
@@ -147,6 +193,16 @@ impl Coverage {
         self.forgotten
     }
 
+    /// It is another boot's: nothing follows it here.
+    pub(super) fn is_past(&mut self) {
+        self.stopped = None;
+    }
+
+    /// Since when there is a gap that lasts: an earlier agent stopped, and this one is not in step.
+    pub fn stopped(&self) -> Option<Mono> {
+        self.stopped
+    }
+
     /// How many gaps there were, by reason.
     pub fn counts(&self) -> impl Iterator<Item = (GapReason, u64)> {
         GapReason::ALL.into_iter().zip(self.begun)
@@ -163,7 +219,9 @@ impl Coverage {
         });
         let unlisted = self.forgotten > 0 && begin <= self.forgotten_until;
         let overlaps = |gap: &&Gap| gap.from <= end && gap.until >= begin;
-        let gaps = self.gaps.iter().filter(overlaps).count();
+        // While this agent is not in step yet, the gap that the earlier one left is open.
+        let open = self.stopped.map(|from| Gap { from, until: now, reason: GapReason::Stopped });
+        let gaps = self.gaps.iter().chain(open.as_ref()).filter(overlaps).count();
         Partly { before, gaps: gaps + usize::from(unlisted) }
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::Recalled;
 use crate::model::{
     Clock, Mono, NodeFacts, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, Sighting,
     SliceFacts, WorkloadFacts, WorkloadKey,
@@ -36,6 +37,8 @@ pub enum What {
     Attempts(AttemptCounts),
     /// The node's own addresses: clients that share its namespace.
     NodeAddresses(Vec<IpAddr>),
+    /// An earlier agent left this: the first input, if there is any.
+    Recalled(Box<Recalled>),
     /// The probes were attached: what comes from here on is seen.
     Attached,
     /// Kernel events or map entries were lost: counts of that time are lower bounds.

@@ -14,12 +14,14 @@
 //! - `verdicts`: failures held until they can be decided
 //! - `converge`: how long after its deletion a pod was still chosen
 //! - `coverage`: since when this agent is there, and the gaps
+//! - `history`: what outlives the agent
 
 mod ask;
 mod cluster;
 mod converge;
 mod coverage;
 mod dialled;
+mod history;
 mod input;
 mod local;
 mod report;
@@ -28,10 +30,11 @@ mod step;
 mod verdicts;
 
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
+pub use history::{History, Past, Recalled};
 pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Lost, Request, What};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
     RolloutReport, TransportAddress, WorkloadName, seconds,
 };
-pub use state::{Config, FailureLabels, Outputs, State, Watch};
+pub use state::{Config, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
 pub use step::step;

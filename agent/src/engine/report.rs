@@ -214,9 +214,19 @@ impl State {
             reason: gap.reason.name().to_owned(),
             why: GapReason::why(gap.reason).to_owned(),
         });
+        let since = self.coverage().since().map(|at| clock.wall(at));
+        let past = self.past();
+        let reason = GapReason::Stopped;
+        let open = self.coverage().stopped().map(|from| clock.wall(from)).or(past.ended);
+        let open = open.map(|from| GapReport {
+            from,
+            until: clock.wall(self.now),
+            reason: reason.name().to_owned(),
+            why: reason.why().to_owned(),
+        });
         CoverageReport {
-            since: self.coverage().since().map(|at| clock.wall(at)),
-            gaps: gaps.collect(),
+            since: past.since.or(since),
+            gaps: past.gaps.iter().cloned().chain(gaps).chain(open).collect(),
             gaps_forgotten: self.coverage().forgotten(),
         }
     }

@@ -12,6 +12,7 @@ use super::{
     AttemptCounts, Request,
     ask::{Asked, Followed, MAX_ASKED, MAX_NOT_FOLLOWED},
     coverage::Coverage,
+    history::Past,
     verdicts::Held,
 };
 use crate::{
@@ -38,6 +39,9 @@ pub struct Config {
     pub bad_backend_after_nanos: u64,
 }
 
+/// Decided failures listed, by default.
+pub const MAX_FAILURES: usize = 10_000;
+
 /// Five minutes.
 fn bad_backend_after() -> u64 {
     300_000_000_000
@@ -49,7 +53,7 @@ impl Config {
         Self {
             node: node.into(),
             max_held: 10_000,
-            max_failures: 10_000,
+            max_failures: MAX_FAILURES,
             bad_backend_after_nanos: bad_backend_after(),
         }
     }
@@ -133,6 +137,8 @@ pub struct State {
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) coverage: Coverage,
+    /// What was decided before this boot.
+    pub(super) past: Past,
     /// Workloads that should be followed, and are not for want of room, by UID.
     pub(super) not_followed: Remembered<()>,
     pub(super) follow_refused: u64,
@@ -178,6 +184,7 @@ impl State {
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             coverage: Coverage::default(),
+            past: Past::default(),
             not_followed: Remembered::new(MAX_NOT_FOLLOWED),
             follow_refused: 0,
             lost: 0,
@@ -241,6 +248,11 @@ impl State {
     /// What this agent was there for.
     pub fn coverage(&self) -> &Coverage {
         &self.coverage
+    }
+
+    /// What was decided before this boot.
+    pub fn past(&self) -> &Past {
+        &self.past
     }
 
     /// Kernel events and map entries lost: above 0, counts since the start are lower bounds.

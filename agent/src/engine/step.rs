@@ -2,7 +2,7 @@
 
 use super::{
     Gap, GapReason, Input, Lost, Outputs, State, Watch, What, ask, cluster, converge, dialled,
-    verdicts,
+    history, verdicts,
 };
 use crate::{
     attempts::Outcome,
@@ -32,6 +32,7 @@ pub fn step(state: &mut State, input: Input) -> Outputs {
             state.node_addresses = addresses.into_iter().collect();
             verdicts::claim(state, &mut out);
         }
+        What::Recalled(recalled) => history::recall(state, *recalled, &mut out),
         What::Attached => state.coverage.attached(state.now),
         What::Lost(Lost { count, since }) => {
             state.lost += count;

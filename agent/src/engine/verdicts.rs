@@ -7,7 +7,7 @@ use crate::{
     attempts::Failed,
     attribute::{self, Blame, Decision, Known, service_dialled},
     endpoints::Name,
-    model::{Failure, Phase},
+    model::{Failure, Mono, Phase},
 };
 
 /// How long it is waited whether a client turns out to be a pod of this node.
@@ -187,6 +187,11 @@ fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
 }
 
 impl Held {
+    /// When it began.
+    pub(super) fn began(&self) -> Mono {
+        self.failed.began
+    }
+
     /// Where its last SYN went.
     pub(super) fn backend(&self) -> Option<SocketAddr> {
         self.failed.attempt.backend

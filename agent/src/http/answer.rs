@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::{
+    agent::HistoryStatus,
     cluster::ClusterSnapshot,
     engine::{CoverageReport, FailureReport, RolloutReport},
 };
@@ -65,6 +66,8 @@ pub struct StatusAnswer {
     pub conntrack: bool,
     /// The API server's side.
     pub cluster: ClusterSnapshot,
+    /// What is kept for the next agent; null without `--state-dir`.
+    pub history: Option<HistoryStatus>,
     /// Failure lines left out of the log by its rate limit.
     pub log_suppressed: u64,
 }

@@ -4,8 +4,10 @@
 //! - `pods`: pods as they were seen
 //! - `scale`: how many pods an owner wanted, and so who removed one
 //! - `remembered`: the bound of it all
+//! - `recall`: what of it outlives the agent
 
 mod pods;
+mod recall;
 pub mod remembered;
 mod scale;
 #[cfg(test)]
@@ -18,9 +20,11 @@ use std::{
 
 use pods::Pods;
 pub use pods::{MAX_PODS, Pod};
+pub use recall::KeptOwners;
 use remembered::Remembered;
 pub use scale::Remover;
 use scale::{Counts, Wanted};
+use serde::{Deserialize, Serialize};
 
 use crate::model::{
     Clock, Mono, ObjectRef, PodFacts, ReplicaSetFacts, Revision, WorkloadFacts, WorkloadKey,
@@ -44,13 +48,13 @@ pub struct Place {
     pub owner: ObjectRef,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct ReplicaSet {
     facts: Arc<ReplicaSetFacts>,
     wanted: Wanted,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Workload {
     facts: Arc<WorkloadFacts>,
     wanted: Wanted,
@@ -156,11 +160,16 @@ impl Owners {
         let older =
             known.filter(|known| is_older(&facts.resource_version, &known.facts.resource_version));
         let facts = older.map_or(facts, |known| known.facts.clone());
+        self.put_replica_set(ReplicaSet { facts, wanted });
+    }
+
+    fn put_replica_set(&mut self, set: ReplicaSet) {
+        let facts = &set.facts;
         if let Some(owner) = &facts.owner {
             self.sets_of.entry(owner.uid.clone()).or_default().insert(facts.uid.clone());
         }
         let uid = facts.uid.clone();
-        let dropped = self.replica_sets.insert(uid, ReplicaSet { facts, wanted });
+        let dropped = self.replica_sets.insert(uid, set);
         if let Some(owner) = dropped.as_ref().and_then(|(_, set)| set.facts.owner.as_ref())
             && let Some(sets) = self.sets_of.get_mut(&owner.uid)
         {

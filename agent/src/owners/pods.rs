@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{is_older, remembered::Remembered, version};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 pub const MAX_PODS: usize = 20_000;
 
 /// What is known of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// Last content.
     pub facts: Arc<PodFacts>,
@@ -128,6 +128,22 @@ impl Pods {
         }
         let mut pod = self.by_uid.get(&uid).cloned().unwrap_or_else(|| Pod::new(facts.clone()));
         pod.observe(facts, clock, at);
+        self.put(uid, pod);
+    }
+
+    /// Takes up a pod as an earlier agent knew it.
+    pub(super) fn recall(&mut self, pod: Pod) {
+        let (uid, is_gone) = (pod.facts.uid.clone(), pod.gone.is_some());
+        if let Some(owner) = &pod.facts.owner {
+            self.of_owner.entry(owner.uid.clone()).or_default().insert(uid.clone());
+        }
+        self.put(uid.clone(), pod);
+        if is_gone {
+            self.by_uid.retire(&uid);
+        }
+    }
+
+    fn put(&mut self, uid: Arc<str>, pod: Pod) {
         if let Some((_, dropped)) = self.by_uid.insert(uid, pod) {
             self.unlist(&dropped);
         }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// The most changes kept for an owner.
 const MAX_CHANGES: usize = 128;
 
 /// The counts of one version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) wanted: i32,
     /// As the status said, which lags behind.
@@ -14,9 +16,23 @@ pub(super) struct Counts {
 }
 
 /// Counts by the version at which they were seen first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(u64, Counts)>", into = "Vec<(u64, Counts)>")]
 pub(super) struct Wanted {
     by_version: BTreeMap<u64, Counts>,
+}
+
+// A list: JSON's keys are strings, and serde buffers them as such.
+impl From<Vec<(u64, Counts)>> for Wanted {
+    fn from(by_version: Vec<(u64, Counts)>) -> Self {
+        Self { by_version: by_version.into_iter().collect() }
+    }
+}
+
+impl From<Wanted> for Vec<(u64, Counts)> {
+    fn from(wanted: Wanted) -> Self {
+        wanted.by_version.into_iter().collect()
+    }
 }
 
 impl Wanted {

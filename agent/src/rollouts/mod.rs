@@ -2,8 +2,10 @@
 //!
 //! # Layout
 //! - `complete`: when one is complete
+//! - `recall`: what of them outlives the agent
 
 mod complete;
+mod recall;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,6 +13,8 @@ use std::{
 };
 
 use complete::is_complete;
+pub use recall::KeptRollouts;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     model::{Clock, Mono, Revision, Rollout, RolloutId, WorkloadKey},
@@ -64,7 +68,7 @@ pub struct Rollouts {
     pub forgotten_targets: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Seen {
     target: Revision,
     /// The workload's generation when the target was noted or last seen complete.
@@ -245,7 +249,7 @@ impl Rollouts {
         let ordinal = self.note(key, &to, started);
         let id = RolloutId { workload_uid: key.uid.clone(), target: to.hash.clone(), ordinal };
         let rollout = Rollout {
-            id: id.clone(),
+            id,
             workload: key.clone(),
             from,
             to,
@@ -260,6 +264,12 @@ impl Rollouts {
             last_failure: None,
             convergence: Vec::new(),
         };
+        self.put(rollout);
+    }
+
+    /// Adds it as the newest.
+    fn put(&mut self, rollout: Rollout) {
+        let id = rollout.id.clone();
         if self.by_id.insert(id.clone(), rollout).is_some() {
             self.order.retain(|known| *known != id);
         }

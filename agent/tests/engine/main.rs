@@ -7,6 +7,7 @@
 //! - `coverage`: what an agent says that was not there for all of it
 //! - `departures`: why an endpoint left
 //! - `faults`: a lost node, a restart, a bad replica
+//! - `history`: what one agent leaves to the next
 //! - `serving`: failures on endpoints that did not leave
 //! - `identity`: whose address it was, and which Service
 //! - `waiting`: evidence that comes late, and what no verdict is given on
@@ -20,6 +21,7 @@ mod clock;
 mod coverage;
 mod departures;
 mod faults;
+mod history;
 mod identity;
 mod outage;
 mod properties;

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 use jiff::Timestamp;
 use rollrace::{
     engine::{
-        AttemptCounts, ClusterChange, Config, FreshSyns, Input, Request, State, Watch, What, step,
+        AttemptCounts, ClusterChange, Config, FreshSyns, Input, Recalled, Request, State, Watch,
+        What, step,
     },
     model::{
         Answer, Attempt, AttemptKey, Clock, Drop, Endpoint, EndpointConditions, Failure, Mono,
@@ -161,6 +162,38 @@ impl World {
         world.slice(&[("old-a", Is::Leaving), old[1], old[2], ("new-a", Is::Ready)]);
         world.set("old", 1, 2, 2);
         world
+    }
+
+    /// Another agent takes over what this one left, after so many milliseconds without any: probes
+    /// attached, watches not in step yet. A reboot begins the monotonic clock anew.
+    pub fn restart(&mut self, millis: u64, reboot: bool) {
+        let left = serde_json::to_string(&self.state.history()).unwrap();
+        let history = serde_json::from_str(&left).unwrap();
+        self.now = self.now.plus(millis * 1_000_000);
+        if reboot {
+            self.stepped += i64::try_from((self.now.0 - BEGIN.0) / SECOND).unwrap();
+            self.now = BEGIN;
+        }
+        let config = Config::new("n1");
+        (self.state, self.inputs, self.requests) = (State::new(config), Vec::new(), Vec::new());
+        self.tick();
+        let recalled = Recalled { history, same_boot: !reboot };
+        self.input(What::Recalled(Box::new(recalled)));
+        self.input(What::Attached);
+        self.service("api", "10.96.0.80");
+        self.client("client", CLIENT);
+    }
+
+    /// The first lists of an agent that has just come: these endpoints, and a Deployment of two
+    /// revisions that has moved on to the second.
+    pub fn listed(&mut self, endpoints: &[(&str, Is)], old: i32, new: i32) {
+        self.set("new", 2, new, new);
+        self.set("old", 1, old, old);
+        self.slice(endpoints);
+        self.cluster(ClusterChange::SlicesListed(vec![("shop".into(), "api-1".into())]));
+        self.workload_in("Deployment", 2, 3, [old + new, new, new], 2, false);
+        self.cluster(ClusterChange::Synced(true));
+        self.pass(250);
     }
 
     fn tick(&mut self) {

@@ -108,6 +108,16 @@ impl Agent {
     /// Kills the process and starts another in its place, with a log and a recording of its own.
     pub async fn kill_and_start_anew(&mut self, namespace: &Namespace) -> Result<()> {
         self.child.kill().await.with_context(|| format!("kill the agent of {}", self.node))?;
+        self.start_anew(namespace)
+    }
+
+    /// As an upgrade does it: SIGTERM, and another in its place.
+    pub async fn stop_and_start_anew(&mut self, namespace: &Namespace) -> Result<()> {
+        self.terminate().await?;
+        self.start_anew(namespace)
+    }
+
+    fn start_anew(&mut self, namespace: &Namespace) -> Result<()> {
         self.log.set_extension("2.log");
         let record = self.command_line.iter().position(|argument| argument == "--record");
         if let Some(path) = record.and_then(|index| self.command_line.get_mut(index + 1)) {
@@ -231,6 +241,10 @@ impl Agent {
 
     /// SIGTERM, and the proof that the agent keeps its promise to be gone in time.
     pub async fn stop(mut self) -> Result<()> {
+        self.terminate().await
+    }
+
+    async fn terminate(&mut self) -> Result<()> {
         let id = self.child.id().with_context(|| format!("the agent of {} is gone", self.node))?;
         kill(Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::SIGTERM)
             .with_context(|| format!("send SIGTERM to the agent of {}", self.node))?;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use clap::ValueEnum;
 
+use super::gap::Restart;
 use crate::setup::Setup;
 
 /// A scenario.
@@ -45,6 +46,8 @@ pub enum Scenario {
     DaemonSet,
     /// An agent is killed in the middle of a rollout and started anew
     AgentRestarted,
+    /// An agent is replaced when a rollout is complete, and its tail is not over
+    AgentUpgraded,
 }
 
 /// The dials of a scenario.
@@ -89,6 +92,16 @@ impl Scenario {
             Self::StatefulSet => "stateful-set",
             Self::DaemonSet => "daemon-set",
             Self::AgentRestarted => "agent-restarted",
+            Self::AgentUpgraded => "agent-upgraded",
+        }
+    }
+
+    /// How one agent goes in it, and another comes.
+    pub fn restart(self) -> Option<Restart> {
+        match self {
+            Self::AgentRestarted => Some(Restart::Killed),
+            Self::AgentUpgraded => Some(Restart::Upgraded),
+            _ => None,
         }
     }
 
@@ -108,6 +121,7 @@ impl Scenario {
                 Dials { seconds: 28, ..usual }
             }
             Self::AgentRestarted => Dials { seconds: 32, ..usual },
+            Self::AgentUpgraded => Dials { seconds: 45, ..usual },
             Self::NodeLoss => Dials { nodes: 3, without_agent: Some(2), ..usual },
             Self::BadBackend => {
                 Dials { seconds: 30, agent_arguments: &["--bad-backend-after", "8"], ..usual }

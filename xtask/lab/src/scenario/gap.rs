@@ -1,11 +1,14 @@
-//! `agent-restarted`: an agent is killed in the middle of a rollout and another takes its place. It
-//! cannot know what fell into the gap; everything else must be exact.
+//! An agent goes, and another takes its place: it cannot know what fell into the gap, and everything
+//! else must be exact. `agent-restarted` kills it in the middle of a rollout, and nothing is kept;
+//! `agent-upgraded` stops it when the rollout is complete, and its history must tell the next one of
+//! everything, so that the rollout's tail is still the rollout's.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::acts::API;
 use super::stage::{Action, Stage};
@@ -15,6 +18,21 @@ use crate::net::Namespace;
 
 /// The agent is killed when so many pods of the new version are ready.
 const REPLACED: usize = 2;
+
+/// How much earlier the last history may have been whole: an attempt was in flight.
+const GRACE: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
+
+/// All of them.
+const PODS: usize = 3;
+
+/// How an agent goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// SIGKILL in the middle of the rollout; it keeps no history.
+    Killed,
+    /// SIGTERM when the rollout is complete; it keeps one.
+    Upgraded,
+}
 
 /// The time in which a node had no agent, and what the killed one had said.
 #[derive(Debug, Clone)]
@@ -33,6 +51,8 @@ pub struct Gap {
     pub rollouts: Vec<report::Rollout>,
     /// What it had not decided.
     undecided: u64,
+    /// How it went.
+    how: Restart,
 }
 
 /// What the gap excuses.
@@ -48,22 +68,38 @@ pub struct Excused {
     pub seen_late: u64,
 }
 
-/// Waits until the rollout is in its middle, kills the agent and starts it anew.
-pub async fn restart(stage: &Stage<'_>, agent: &mut Agent, of: &Namespace) -> Result<Gap> {
-    stage.ready(API, "2", REPLACED).await?;
+/// Waits until the rollout is as far as it should be, ends the agent and starts it anew.
+pub async fn restart(
+    stage: &Stage<'_>,
+    agent: &mut Agent,
+    of: &Namespace,
+    how: Restart,
+) -> Result<Gap> {
+    match how {
+        Restart::Killed => {
+            stage.ready(API, "2", REPLACED).await?;
+        }
+        Restart::Upgraded => stage.settled(API, "2", PODS).await?,
+    }
     let asked = Timestamp::now();
     let status = agent.status().await?;
-    let decided = agent.failures().await?.failures;
-    let rollouts = agent.rollouts().await?.rollouts;
+    let (mut decided, mut rollouts) = (Vec::new(), Vec::new());
+    if how == Restart::Killed {
+        decided = agent.failures().await?.failures;
+        rollouts = agent.rollouts().await?.rollouts;
+    }
     let node = agent.node().to_owned();
     stage.note(Action::AgentKilled { node: node.clone() });
     let killed = Timestamp::now();
-    agent.kill_and_start_anew(of).await?;
+    match how {
+        Restart::Killed => agent.kill_and_start_anew(of).await?,
+        Restart::Upgraded => agent.stop_and_start_anew(of).await?,
+    }
     agent.ready().await?;
     let until = Timestamp::now();
     stage.note(Action::AgentReady { node: node.clone() });
     let undecided = status.undecided_failures + status.pending_attempts;
-    Ok(Gap { node, asked, killed, until, decided, rollouts, undecided })
+    Ok(Gap { node, asked, killed, until, decided, rollouts, undecided, how })
 }
 
 impl Gap {
@@ -117,15 +153,28 @@ impl Gap {
         truth.node == self.node && truth.failure.connect_start < nanos(self.until)
     }
 
+    /// Whether a gap that an agent tells is this one.
+    fn is_told_by(&self, gap: &Value) -> bool {
+        let at = |name: &str| gap[name].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+        gap["reason"] == "stopped"
+            && at("from").is_some_and(|from| from <= self.until && from >= self.killed - GRACE)
+            && at("until").is_some_and(|until| until >= self.killed && until <= self.until + GRACE)
+    }
+
     /// What the agents should have said of the gap, and did not.
     pub fn untold(&self, agents: &[AgentReport], out: &Path) -> Result<Vec<String>> {
         let mut untold = Vec::new();
         for agent in agents {
             let was_killed = agent.node == self.node;
             let since = agent.status.coverage.since;
-            let in_time = since.is_some_and(|since| since >= self.killed && since <= self.until);
-            if was_killed != in_time {
+            let anew = since.is_some_and(|since| since >= self.killed && since <= self.until);
+            if anew != (was_killed && self.how == Restart::Killed) {
                 untold.push(format!("{}: covers since {since:?}", agent.node));
+            }
+            let told = agent.status.coverage.gaps.iter().any(|gap| self.is_told_by(gap));
+            if told != (was_killed && self.how == Restart::Upgraded) {
+                let gaps = &agent.status.coverage.gaps;
+                untold.push(format!("{}: the gaps are {gaps:?}", agent.node));
             }
             for rollout in &agent.rollouts.rollouts {
                 let told = (rollout.covered.partial, rollout.lower_bound);
@@ -229,7 +278,8 @@ mod tests {
     fn gap(undecided: u64) -> Gap {
         let (decided, rollouts) = (Vec::new(), Vec::new());
         let (asked, killed, until) = (at(-10), at(0), at(2_000));
-        Gap { node: "n1".to_owned(), asked, killed, until, decided, rollouts, undecided }
+        let (node, how) = ("n1".to_owned(), Restart::Killed);
+        Gap { node, asked, killed, until, decided, rollouts, undecided, how }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::acts;
 use super::catalogue::Scenario;
-use super::gap::{self, Gap};
+use super::gap::{self, Gap, Restart};
 use super::outcome::ScenarioResult;
 use super::pods::PodLog;
 use super::routes::{RouteListener, Routes};
@@ -122,8 +122,13 @@ fn start_agents(
         if dials.without_agent == Some(node.addresses.number) {
             continue;
         }
-        let (server, further) = (&cluster.server, dials.agent_arguments);
-        agents.push(Agent::start(&binary, &node.addresses, &node.namespace, server, out, further)?);
+        let (server, mut further) = (&cluster.server, dials.agent_arguments.to_vec());
+        let folder = out.join(format!("state-{}", node.addresses.name));
+        if scenario.restart() == Some(Restart::Upgraded) {
+            further.extend(["--state-dir", folder.to_str().context("a path is not UTF-8")?]);
+        }
+        let (addresses, namespace) = (&node.addresses, &node.namespace);
+        agents.push(Agent::start(&binary, addresses, namespace, server, out, &further)?);
     }
     Ok(agents)
 }
@@ -158,9 +163,9 @@ async fn under_load(
 ) -> Result<Option<Gap>> {
     let restart = async {
         let nodes = &stage.cluster.nodes;
-        match (scenario, agents.first_mut(), nodes.first()) {
-            (Scenario::AgentRestarted, Some(agent), Some(node)) => {
-                gap::restart(stage, agent, &node.namespace).await.map(Some)
+        match (scenario.restart(), agents.first_mut(), nodes.first()) {
+            (Some(how), Some(agent), Some(node)) => {
+                gap::restart(stage, agent, &node.namespace, how).await.map(Some)
             }
             _ => Ok(None),
         }

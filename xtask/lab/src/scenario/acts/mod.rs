@@ -95,6 +95,7 @@ pub async fn act(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
         Scenario::Restart => faults::restart(stage).await,
         Scenario::BadBackend => faults::make_bad(stage).await,
         Scenario::ArgoRollout => argo::roll_out(stage).await,
+        Scenario::AgentUpgraded => rollouts::one(stage, 3).await,
         Scenario::AgentRestarted => rollouts::one(stage, usize::try_from(RESTARTED_PODS)?).await,
     }
 }
