@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use crate::{
-    bench, checks, lab, setup,
+    bench, checks, image, lab, setup,
     shell::{self, as_root, cargo, is_root, workspace},
 };
 
@@ -69,6 +69,30 @@ const CELLS: [(&str, &str); 13] = [
     ("api-older", "fault api-older"),
 ];
 
+/// The same with the image's files, run as the manifest says.
+const POD_CELLS: [(&str, &str); 2] = [
+    ("runtime", "run --setup readiness --mode fresh --seconds 25 --pod target/image/root"),
+    (
+        "shipped",
+        "run --setup prestop --mode fresh --seconds 25 --pod target/image/root --seccomp shipped",
+    ),
+];
+
+/// The capabilities without which the agent cannot start.
+const RIGHTS: [&str; 2] = ["CAP_BPF", "CAP_PERFMON"];
+
+/// Leaves each capability out, and looks what the agent says.
+fn rights() -> anyhow::Result<()> {
+    for missing in RIGHTS {
+        let run = "run --setup prestop --mode fresh --seconds 10 --pod target/image/root";
+        let (printed, passed) = output_of(cell(&format!("{run} --without-capability {missing}")))?;
+        if passed || !printed.contains(&format!("lacks {missing};")) {
+            bail!("without {missing} the agent should have said so:\n{printed}");
+        }
+    }
+    Ok(())
+}
+
 fn steps() -> Vec<Step> {
     let mut steps = vec![
         step("format", "the source is formatted", || {
@@ -126,6 +150,17 @@ fn steps() -> Vec<Step> {
             run: Run::Cell(arguments),
         });
     }
+    steps.push(step("image", "a static binary, and an image from scratch around it", || {
+        image::build(None).map(drop)
+    }));
+    for (name, arguments) in POD_CELLS {
+        steps.push(Step {
+            name: format!("pod-{name}"),
+            what: "the image works with the manifest's rights, read-only, under a seccomp profile",
+            run: Run::Cell(arguments),
+        });
+    }
+    steps.push(step("rights", "where a capability is missing the agent names it", rights));
     steps.push(step("rest", "at rest the agent stays within its memory and time", || {
         shell::run(&mut cell("rest --seconds 10"))
     }));

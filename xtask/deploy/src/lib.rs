@@ -9,10 +9,12 @@
 //! - [`scrape`]: what the `PodMonitor` makes of each agent
 //! - [`dashboards`]: Grafana's dashboards, their variables and queries
 //! - [`image`]: the image, from scratch
+//! - [`pod`]: the DaemonSet's container as a runtime gets it
 //! - [`query`]: which metrics and labels a query names
 
 pub mod dashboards;
 pub mod image;
+pub mod pod;
 pub mod query;
 pub mod render;
 pub mod rules;

