@@ -8,6 +8,7 @@
 //! - [`attempts`]: an attempt's life and the taxonomy of failures
 //! - [`owners`], [`rollouts`]: which revision a pod is of, which rollouts are under way
 //! - [`nodes`], [`failing`]: which nodes are lost, which pods keep failing without leaving
+//! - [`stale`]: conntrack entries that lead to endpoints which are no more
 //! - [`attribute`]: from a failure to its cause, with the evidence
 
 #[cfg(feature = "probe")]
@@ -17,6 +18,8 @@ pub mod attribute;
 pub mod cli;
 mod closed;
 pub mod cluster;
+#[cfg(feature = "probe")]
+pub mod conntrack;
 pub mod endpoints;
 pub mod engine;
 pub mod failing;
@@ -35,3 +38,4 @@ pub mod record;
 pub mod rollouts;
 #[cfg(feature = "probe")]
 mod series;
+pub mod stale;

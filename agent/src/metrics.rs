@@ -1,11 +1,13 @@
 //! The registry. Labels are closed sets; past the cap a series goes to `_other`, counted.
 
 mod cluster;
+mod conntrack;
 mod registry;
 
 use std::collections::{BTreeMap, HashSet};
 
 use cluster::ClusterMetrics;
+use conntrack::ConntrackMetrics;
 pub use registry::Family;
 use registry::Registry;
 
@@ -15,6 +17,7 @@ use prometheus::{
 };
 
 use crate::{
+    agent::ScanReport,
     cluster::{ClusterSnapshot, WatchState},
     engine::{FailureLabels, State, seconds},
     model::{Cause, Class, Failure, Mono, Phase, Rollout, RolloutId, WorkloadKey},
@@ -52,10 +55,9 @@ pub struct Metrics {
     covered_since: Gauge,
     coverage_gaps: IntCounterVec,
     forgotten: IntCounterVec,
+    conntrack: ConntrackMetrics,
     history_written: Gauge,
     history_failed: IntCounter,
-    conntrack_entries: Gauge,
-    conntrack_limit: Gauge,
     capped: IntCounter,
     series: Series,
     counted: BTreeMap<(&'static str, Vec<String>), u64>,
@@ -219,14 +221,7 @@ impl Metrics {
                 ),
                 &["what"],
             )),
-            conntrack_entries: add!(Gauge::new(
-                "conntrack_table_entries",
-                "Conntrack entries (net.netfilter.nf_conntrack_count)."
-            )),
-            conntrack_limit: add!(Gauge::new(
-                "conntrack_table_limit",
-                "Conntrack limit (net.netfilter.nf_conntrack_max)."
-            )),
+            conntrack: ConntrackMetrics::new(&registry),
             capped: add!(IntCounter::new("series_capped_total", "Label sets that went to _other.")),
             series: Series::default(),
             counted: BTreeMap::new(),
@@ -308,16 +303,11 @@ impl Metrics {
         }
         self.attempts_of(state);
         self.rollouts_of(state);
-        for (path, gauge) in [
-            ("/proc/sys/net/netfilter/nf_conntrack_count", &self.conntrack_entries),
-            ("/proc/sys/net/netfilter/nf_conntrack_max", &self.conntrack_limit),
-        ] {
-            if let Some(value) =
-                std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok())
-            {
-                gauge.set(value);
-            }
-        }
+    }
+
+    /// The conntrack table and its stale entries.
+    pub fn conntrack(&mut self, state: &State, report: &ScanReport) {
+        self.conntrack.observe(&mut self.counted, state, report);
     }
 
     /// Of what an earlier agent left, that one has counted what belongs into histograms.

@@ -7,12 +7,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    clocks, failure_log::FailureLog, keeper::Keeper, now, outbox::Outbox, probe_task::Kernel,
+    clocks, conntrack_task::ConntrackOrders, failure_log::FailureLog, keeper::Keeper, now,
+    outbox::Outbox, probe_task::Kernel,
 };
 use crate::{
     cluster::ClusterStats,
     engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
-    http::{FailuresAnswer, Query, RolloutsAnswer, StatusAnswer},
+    http::{FailuresAnswer, Query, RolloutsAnswer, ScanStatus, StatusAnswer},
     metrics::Metrics,
     model::Mono,
     probe::HOOKS,
@@ -35,6 +36,7 @@ pub struct EngineTask {
     log: FailureLog,
     stats: Arc<ClusterStats>,
     kernel: Kernel,
+    conntrack: ConntrackOrders,
     requests: Outbox,
     node: Arc<str>,
     started: Mono,
@@ -52,6 +54,7 @@ impl EngineTask {
         keeper: Option<Keeper>,
         stats: Arc<ClusterStats>,
         kernel: Kernel,
+        conntrack: ConntrackOrders,
         requests: mpsc::Sender<Request>,
     ) -> Self {
         Self {
@@ -63,6 +66,7 @@ impl EngineTask {
             log: FailureLog::new(now()),
             stats,
             kernel,
+            conntrack,
             requests: Outbox::new(requests),
             started: now(),
             ticks: 0,
@@ -147,6 +151,12 @@ impl EngineTask {
             warn!("the probe task is gone: the watch set is not updated");
         }
         self.requests.send(outputs.requests);
+        if outputs.scan {
+            self.conntrack.scan();
+        }
+        if !outputs.evictions.is_empty() {
+            self.conntrack.evict(outputs.evictions);
+        }
         for failure in &outputs.failures {
             self.decided += 1;
             self.metrics.failure(failure);
@@ -223,6 +233,7 @@ impl EngineTask {
             ("submitted", report.losses.submitted),
         ];
         self.metrics.kernel(&events, &report.lost());
+        self.metrics.conntrack(&self.state, &self.conntrack.report.borrow());
         self.flush();
     }
 
@@ -256,6 +267,18 @@ impl EngineTask {
                 let failures = past.chain(failures).collect();
                 drop(reply.send(Ok(FailuresAnswer { node: self.node.clone(), failures })));
             }
+        }
+    }
+
+    fn scan_status(&self) -> ScanStatus {
+        let report = self.conntrack.report.borrow();
+        ScanStatus {
+            scans: report.scans,
+            failed: report.failed,
+            error: report.error.clone(),
+            last_cost_seconds: report.cost.as_secs_f64(),
+            table_entries: report.table.entries,
+            table_limit: report.table.limit,
         }
     }
 
@@ -309,6 +332,8 @@ impl EngineTask {
             forgotten: self.state.forgotten().into(),
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),
             conntrack: report.conntrack,
+            stale: self.state.stale_report(),
+            conntrack_scan: self.scan_status(),
             cluster,
             history: self.keeper.as_ref().map(|keeper| keeper.status().clone()),
             log_suppressed: self.log.suppressed,

@@ -4,12 +4,14 @@
 //! - [`run`]: binds, loads, starts the tasks, waits for one to end or for a signal
 //! - `probe_task`: the kernel side; never blocked by the others
 //! - `engine_task`: the one owner of the state, the metrics and the recording
+//! - `conntrack_task`: scans of the conntrack table, and the deletion of stale entries
 //! - `clocks`: the node's two clocks, read together
 //! - `outbox`: the engine's questions
 //! - `failure_log`: one line a failure, rate-limited
 //! - `keeper`: the history, written now and then
 
 mod clocks;
+mod conntrack_task;
 mod engine_task;
 mod failure_log;
 mod keeper;
@@ -34,11 +36,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::{clocks::now, keeper::HistoryStatus};
+pub use self::{clocks::now, conntrack_task::ScanReport, keeper::HistoryStatus};
 use crate::{
     cli::Failed,
     cluster::{self, ClusterStats},
-    engine::Config,
+    engine::{Config, EvictMode},
     http,
     probe::{Options, Probe},
     record::Recorder,
@@ -83,8 +85,24 @@ pub struct Settings {
     pub attempt_deadline_ns: u64,
     /// How long a pod must have failed, ready and not leaving, to be called a bad backend.
     pub bad_backend_after_ns: u64,
+    /// Whether stale conntrack entries are deleted.
+    pub evict: EvictMode,
+    /// How long a backend must have been gone before its entries are.
+    pub evict_after_ns: u64,
     /// Sizes of the kernel side.
     pub probe: Options,
+}
+
+impl Settings {
+    /// What the engine is told.
+    fn config(&self) -> Config {
+        Config {
+            bad_backend_after_nanos: self.bad_backend_after_ns,
+            evict: self.evict,
+            evict_after_nanos: self.evict_after_ns,
+            ..Config::new(self.node_name.as_str())
+        }
+    }
 }
 
 /// Runs the agent until a signal, or until something it cannot do without ends.
@@ -95,10 +113,7 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         cluster::connect(settings.kubeconfig.as_deref()).await.map_err(Failed::unavailable)?;
     let operations = bind(settings.listen, "--listen").await?;
     let api = bind_api(settings.api_listen).await?;
-    let config = Config {
-        bad_backend_after_nanos: settings.bad_backend_after_ns,
-        ..Config::new(settings.node_name.as_str())
-    };
+    let config = settings.config();
     let recorder = settings
         .record
         .as_deref()
@@ -121,6 +136,7 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
     let (queries_out, queries) = mpsc::channel(64);
     let (kernel, orders) = probe_task::channel();
     let stats = Arc::new(ClusterStats::default());
+    let conntrack = conntrack_task::start(sightings_out.clone())?;
     let mut tasks: JoinSet<(&'static str, anyhow::Result<()>)> = JoinSet::new();
     let token = shutdown.clone();
     tasks.spawn(async move {
@@ -134,8 +150,15 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         );
         ("probe", task.await)
     });
-    let engine =
-        engine_task::EngineTask::new(config, recorder, keeper, stats.clone(), kernel, requests);
+    let engine = engine_task::EngineTask::new(
+        config,
+        recorder,
+        keeper,
+        stats.clone(),
+        kernel,
+        conntrack,
+        requests,
+    );
     let token = shutdown.clone();
     tasks.spawn(async move { ("engine", engine.run(sightings, changes, queries, token).await) });
     let token = shutdown.clone();
@@ -171,6 +194,21 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
         Some(Err(error)) => Some(anyhow!(error).context("a task panicked")),
     };
     shutdown.cancel();
+    drain(&mut tasks).await;
+    failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+async fn bind_api(listen: ApiListen) -> Result<Option<TcpListener>, Failed> {
+    let address = match listen {
+        ApiListen::Off => return Ok(None),
+        ApiListen::At(address) => address,
+        ApiListen::NodeAddress(given) => SocketAddr::new(given.map_or_else(own_address, Ok)?, 9466),
+    };
+    bind(address, "--api-listen").await.map(Some)
+}
+
+/// Waits for the tasks to end, under the shutdown's deadline.
+async fn drain(tasks: &mut JoinSet<(&'static str, anyhow::Result<()>)>) {
     let drained = tokio::time::timeout(SHUTDOWN, async {
         while let Some(ended) = tasks.join_next().await {
             match ended {
@@ -183,16 +221,6 @@ pub async fn run(settings: Settings) -> Result<(), Failed> {
     if drained.await.is_err() {
         warn!("tasks were still running {} s after the signal: left behind", SHUTDOWN.as_secs());
     }
-    failure.map_or(Ok(()), |error| Err(error.into()))
-}
-
-async fn bind_api(listen: ApiListen) -> Result<Option<TcpListener>, Failed> {
-    let address = match listen {
-        ApiListen::Off => return Ok(None),
-        ApiListen::At(address) => address,
-        ApiListen::NodeAddress(given) => SocketAddr::new(given.map_or_else(own_address, Ok)?, 9466),
-    };
-    bind(address, "--api-listen").await.map(Some)
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failed> {

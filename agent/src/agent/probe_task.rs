@@ -198,8 +198,8 @@ fn remember(applied: &mut BTreeSet<Watch>, changes: &[Watch]) {
             Watch::NotLocal(address) => {
                 applied.remove(&Watch::Local(address));
             }
-            // New maps know of no answers.
-            Watch::Anew(..) => {}
+            // New maps know of no answers, and old entries are scanned once.
+            Watch::Anew(..) | Watch::Pinned { .. } => {}
             added => {
                 applied.insert(added);
             }

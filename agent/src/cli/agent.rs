@@ -14,6 +14,7 @@ use tracing_subscriber::EnvFilter;
 use super::Failed;
 use crate::{
     agent::{self, Settings},
+    engine::EvictMode,
     probe::Options,
 };
 
@@ -57,12 +58,23 @@ pub struct Args {
     /// How long a pod must have failed, ready and not leaving, to be called a bad backend, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     bad_backend_after: u64,
+    /// Delete conntrack entries that lead clients to pods that are gone: off, dry-run (only say which) or on
+    #[arg(long, value_name = "off|dry-run|on", default_value = "off", value_parser = evict_mode)]
+    evict_stale: EvictMode,
+    /// How long a pod must have been gone before entries that lead to it are deleted, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    evict_after: u64,
     /// Unanswered attempts tracked at once: unanswered SYNs a second × 120
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=16_777_216))]
     max_attempts: u32,
     /// Size of the ring buffer in KiB, a power of two
     #[arg(long, value_name = "KIB", default_value_t = 1_024, value_parser = power_of_two)]
     ring_buffer: u32,
+}
+
+fn evict_mode(text: &str) -> Result<EvictMode, String> {
+    let mode = EvictMode::ALL.iter().find(|mode| mode.name() == text);
+    mode.copied().ok_or_else(|| "neither `off`, `dry-run` nor `on`".to_owned())
 }
 
 fn power_of_two(text: &str) -> Result<u32, String> {
@@ -125,6 +137,8 @@ pub fn run(args: Args) -> Result<(), Failed> {
         state_dir: args.state_dir,
         attempt_deadline_ns: args.attempt_deadline * 1_000_000_000,
         bad_backend_after_ns: args.bad_backend_after * 1_000_000_000,
+        evict: args.evict_stale,
+        evict_after_ns: args.evict_after * 1_000_000_000,
         probe: Options {
             attempts: args.max_attempts,
             ring_bytes: args.ring_buffer * 1_024,

@@ -276,6 +276,16 @@ impl Endpoints {
         self.services.at_node_port(port)
     }
 
+    /// The Service that has this address now, rather than having had it.
+    pub fn serves_at(&self, original: SocketAddr) -> Option<&Name> {
+        self.services.current(original)
+    }
+
+    /// The Service that has this node port now.
+    pub fn serves_at_node_port(&self, port: u16) -> Option<&Name> {
+        self.services.current_node_port(port)
+    }
+
     /// Lifetimes at an address and port, oldest first; those without a port if there are none.
     pub fn at(&self, endpoint: SocketAddr) -> &[Lifetime] {
         let exact = self.lifetimes.get(&endpoint);

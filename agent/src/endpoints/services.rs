@@ -88,6 +88,17 @@ impl Services {
         self.node_ports.get(&port).map(|claim| &claim.name)
     }
 
+    pub(super) fn current(&self, original: SocketAddr) -> Option<&Name> {
+        self.addresses
+            .get(&original)
+            .filter(|claim| claim.dropped.is_none())
+            .map(|claim| &claim.name)
+    }
+
+    pub(super) fn current_node_port(&self, port: u16) -> Option<&Name> {
+        self.node_ports.get(&port).filter(|claim| claim.dropped.is_none()).map(|claim| &claim.name)
+    }
+
     /// Forgets addresses given up before `horizon`, and returns them.
     pub(super) fn forget(&mut self, horizon: Mono) -> Vec<SocketAddr> {
         self.node_ports.retain(|_, claim| claim.dropped.is_none_or(|at| at >= horizon));

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use super::{ClusterChange, Outputs, State, Watch, ask, converge, dialled, local};
+use super::{ClusterChange, Outputs, State, Watch, ask, converge, dialled, local, stale};
 use crate::{
     endpoints::{Change, Lifetime},
     model::{Mono, Rollout},
@@ -153,8 +153,12 @@ fn endpoints_changed(
                     }
                 }
                 converge::endpoint_left(state, endpoint);
+                stale::endpoint_ended(state, endpoint);
             }
-            Change::Gone(endpoint) => out.watch.push(Watch::Anew(endpoint, state.now)),
+            Change::Gone(endpoint) => {
+                out.watch.push(Watch::Anew(endpoint, state.now));
+                stale::endpoint_ended(state, endpoint);
+            }
             Change::Forgotten(endpoint) => out.watch.push(Watch::Forget(endpoint)),
         }
     }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Recalled;
 use crate::model::{
-    Clock, Mono, NodeFacts, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, Sighting,
-    SliceFacts, WorkloadFacts, WorkloadKey,
+    Clock, ConntrackEntry, EntryKey, EvictionResult, Mono, NodeFacts, ObjectRef, PodFacts,
+    ReplicaSetFacts, ServiceFacts, Sighting, SliceFacts, WorkloadFacts, WorkloadKey,
 };
 
 /// One input with the time at which the agent received it.
@@ -43,6 +43,10 @@ pub enum What {
     Attached,
     /// Kernel events or map entries were lost: counts of that time are lower bounds.
     Lost(Lost),
+    /// The node's conntrack table was scanned.
+    Conntrack(ConntrackScan),
+    /// What became of an eviction.
+    Evicted(Evicted),
     /// The API server said something.
     Cluster(ClusterChange),
 }
@@ -54,6 +58,34 @@ pub struct Lost {
     pub count: u64,
     /// Not before this.
     pub since: Mono,
+}
+
+/// Unanswered entries of the node's conntrack table whose packets go elsewhere than they were dialled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConntrackScan {
+    /// When the scan began.
+    pub began: Mono,
+    /// These are all; else those that are new or changed since the scan before.
+    pub whole: bool,
+    /// The entries.
+    pub entries: Vec<ConntrackEntry>,
+    /// Entries that are not there any more, where the scan is not a whole one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<EntryKey>,
+    /// Entries left out for want of room.
+    #[serde(default)]
+    pub left_out: u64,
+}
+
+/// What became of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evicted {
+    /// Which entry.
+    pub key: EntryKey,
+    /// Its id.
+    pub id: u32,
+    /// What became of it.
+    pub result: EvictionResult,
 }
 
 /// Fresh SYNs to one backend: NATed to it by a fresh decision, whatever the outcome.

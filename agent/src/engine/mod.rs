@@ -13,6 +13,7 @@
 //! - `dialled`: which Services this node's clients dial, and how often
 //! - `verdicts`: failures held until they can be decided
 //! - `converge`: how long after its deletion a pod was still chosen
+//! - `stale`: stale conntrack entries, when to scan for them, which to delete
 //! - `coverage`: since when this agent is there, and the gaps
 //! - `history`: what outlives the agent
 
@@ -25,16 +26,20 @@ mod history;
 mod input;
 mod local;
 mod report;
+mod stale;
 mod state;
 mod step;
 mod verdicts;
 
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
 pub use history::{History, Past, Recalled};
-pub use input::{AttemptCounts, ClusterChange, FreshSyns, Input, Lost, Request, What};
+pub use input::{
+    AttemptCounts, ClusterChange, ConntrackScan, Evicted, FreshSyns, Input, Lost, Request, What,
+};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
-    RolloutReport, TransportAddress, WorkloadName, seconds,
+    RolloutReport, StaleEndpointReport, StaleReport, TransportAddress, WorkloadName, seconds,
 };
-pub use state::{Config, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
+pub use stale::{StaleEndpoint, StaleSum};
+pub use state::{Config, EvictMode, Eviction, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
 pub use step::step;

@@ -10,8 +10,8 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{GapReason, State};
-use crate::model::{Cause, Class, Failure, Phase, Revision, Rollout, RolloutId, Side};
+use super::{GapReason, StaleEndpoint, StaleSum, State};
+use crate::model::{Cause, Class, Failure, Phase, Revision, Rollout, RolloutId, Side, Transport};
 
 /// An address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,8 +165,53 @@ pub struct RolloutReport {
     pub last_failure: Option<Timestamp>,
     /// Convergence by endpoint.
     pub convergence: Vec<ConvergenceReport>,
+    /// Conntrack entries that still lead to its old pods: who is at risk, and until when. Null: there
+    /// never were any.
+    #[serde(default)]
+    pub stale: Option<StaleReport>,
     /// Counts are lower bounds: the agent was not there for all of it, or something was lost.
     pub lower_bound: bool,
+}
+
+/// Stale conntrack entries, as `/api/v1/rollouts` and `/api/v1/status` show them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleReport {
+    /// How many now.
+    pub entries: u64,
+    /// The most at a time so far.
+    pub peak: u64,
+    /// When the last one will be gone, by its timer. Null without any, and where no end can be
+    /// predicted.
+    pub expires: Option<Timestamp>,
+    /// Clients keep some alive by trying again from the same ports: no end can be predicted.
+    pub refreshed: bool,
+    /// By endpoint.
+    pub endpoints: Vec<StaleEndpointReport>,
+}
+
+/// Stale conntrack entries of one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleEndpointReport {
+    /// Where they lead.
+    pub endpoint: TransportAddress,
+    /// Their protocol.
+    pub protocol: Transport,
+    /// Namespace of the endpoint.
+    pub namespace: Arc<str>,
+    /// Its pod; empty if unknown.
+    pub pod: Arc<str>,
+    /// The Service that was dialled; empty if unknown.
+    pub service: Arc<str>,
+    /// What took the endpoint away; null while that is not known.
+    pub cause: Option<Cause>,
+    /// The rollout, if that was it.
+    pub rollout: Option<RolloutId>,
+    /// How many.
+    pub entries: u64,
+    /// When the last of them expires, by its timer.
+    pub expires: Timestamp,
+    /// Clients keep some of them alive.
+    pub refreshed: bool,
 }
 
 /// What this agent was there for, as `/api/v1/status` shows it.
@@ -228,6 +273,38 @@ impl State {
             since: past.since.or(since),
             gaps: past.gaps.iter().cloned().chain(gaps).chain(open).collect(),
             gaps_forgotten: self.coverage().forgotten(),
+        }
+    }
+
+    /// All stale entries for people.
+    pub fn stale_report(&self) -> StaleReport {
+        self.stale_of_these(&self.stale_sum(), self.stale_endpoints().iter())
+    }
+
+    fn stale_of_these<'a>(
+        &self,
+        sum: &StaleSum,
+        endpoints: impl Iterator<Item = &'a StaleEndpoint>,
+    ) -> StaleReport {
+        let clock = self.clock();
+        let endpoints = endpoints.map(|of| StaleEndpointReport {
+            endpoint: of.endpoint.into(),
+            protocol: of.protocol,
+            namespace: of.namespace.clone(),
+            pod: of.pod.clone(),
+            service: of.service.clone(),
+            cause: of.cause,
+            rollout: of.rollout.clone(),
+            entries: of.entries,
+            expires: clock.wall(of.expires),
+            refreshed: of.refreshed,
+        });
+        StaleReport {
+            entries: sum.entries,
+            peak: sum.peak,
+            expires: sum.predicted().map(|at| clock.wall(at)),
+            refreshed: sum.refreshed,
+            endpoints: endpoints.collect(),
         }
     }
 
@@ -305,6 +382,10 @@ impl State {
                     last_fresh_syn: known.last_fresh_syn.map(|at| clock.wall(at)),
                 })
                 .collect(),
+            stale: self.stale_of(&rollout.id).map(|sum| {
+                let of_it = |of: &&StaleEndpoint| of.rollout.as_ref() == Some(&rollout.id);
+                self.stale_of_these(sum, self.stale_endpoints().iter().filter(of_it))
+            }),
             lower_bound: partly.is_partial(),
         }
     }

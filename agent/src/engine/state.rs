@@ -13,16 +13,19 @@ use super::{
     ask::{Asked, Followed, MAX_ASKED, MAX_NOT_FOLLOWED},
     coverage::Coverage,
     history::Past,
+    stale::Figures,
     verdicts::Held,
 };
 use crate::{
     attempts::{Attempts, Failed},
+    closed::names,
     endpoints::{Endpoints, Name},
     failing::Failing,
-    model::{Cause, Class, Clock, Failure, Mono, Phase, Wall, WorkloadKey},
+    model::{Cause, Class, Clock, EntryKey, Failure, Mono, Phase, Wall, WorkloadKey},
     nodes::Nodes,
     owners::{Owners, remembered::Remembered},
     rollouts::Rollouts,
+    stale::Table,
 };
 
 /// What the engine is told once, before the first input; the first line of a recording.
@@ -37,6 +40,31 @@ pub struct Config {
     /// A pod that does not leave is a bad backend when it has failed for so long.
     #[serde(default = "bad_backend_after")]
     pub bad_backend_after_nanos: u64,
+    /// Whether stale conntrack entries are deleted.
+    #[serde(default)]
+    pub evict: EvictMode,
+    /// How long a backend must have been gone before its entries are.
+    #[serde(default = "evict_after")]
+    pub evict_after_nanos: u64,
+}
+
+names! {
+    #[derive(Default)]
+    /// Whether stale conntrack entries are deleted.
+    EvictMode {
+        /// No: nothing asks for it.
+        #[default]
+        Off = "off",
+        /// No, but what would be deleted is logged and counted.
+        DryRun = "dry-run",
+        /// Yes.
+        On = "on",
+    }
+}
+
+/// Two seconds.
+fn evict_after() -> u64 {
+    2_000_000_000
 }
 
 /// Decided failures listed, by default.
@@ -55,6 +83,8 @@ impl Config {
             max_held: 10_000,
             max_failures: MAX_FAILURES,
             bad_backend_after_nanos: bad_backend_after(),
+            evict: EvictMode::Off,
+            evict_after_nanos: evict_after(),
         }
     }
 }
@@ -71,6 +101,17 @@ pub enum Watch {
     Anew(SocketAddr, Mono),
     /// They are no longer.
     Forget(SocketAddr),
+    /// An unanswered entry that is older than the probes: SYNs of this tuple follow it.
+    Pinned {
+        /// Client.
+        client: SocketAddr,
+        /// What it dialled.
+        original: SocketAddr,
+        /// Where its SYNs go.
+        backend: SocketAddr,
+        /// When the entry expires.
+        expires: Mono,
+    },
     /// The address of a pod of this node.
     Local(IpAddr),
     /// It is no longer.
@@ -86,6 +127,23 @@ pub struct Outputs {
     pub requests: Vec<Request>,
     /// Changes of the kernel's watch set.
     pub watch: Vec<Watch>,
+    /// The conntrack table is to be scanned.
+    pub scan: bool,
+    /// Conntrack entries to delete.
+    pub evictions: Vec<Eviction>,
+}
+
+/// A conntrack entry to delete: by its tuple, zone and id, after another look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Eviction {
+    /// Which.
+    pub key: EntryKey,
+    /// Its id.
+    pub id: u32,
+    /// Where it leads.
+    pub backend: SocketAddr,
+    /// Only say so.
+    pub dry_run: bool,
 }
 
 /// Labels under which a failure is counted.
@@ -137,6 +195,9 @@ pub struct State {
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) coverage: Coverage,
+    /// Unanswered entries of the conntrack table.
+    pub(super) stale: Table,
+    pub(super) stale_figures: Figures,
     /// What was decided before this boot.
     pub(super) past: Past,
     /// Workloads that should be followed, and are not for want of room, by UID.
@@ -184,6 +245,8 @@ impl State {
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             coverage: Coverage::default(),
+            stale: Table::default(),
+            stale_figures: Figures::default(),
             past: Past::default(),
             not_followed: Remembered::new(MAX_NOT_FOLLOWED),
             follow_refused: 0,
@@ -315,7 +378,7 @@ impl State {
 
     /// What was forgotten before its time for want of room, by what it is. Verdicts that lack it are
     /// `unknown`; no count lacks anything for it.
-    pub fn forgotten(&self) -> [(&'static str, u64); 15] {
+    pub fn forgotten(&self) -> [(&'static str, u64); 16] {
         let [pods, looked_up, replica_sets, workloads] = self.owners.forgotten();
         [
             ("lifetimes", self.endpoints.forgotten),
@@ -333,6 +396,7 @@ impl State {
             ("failing", self.failing.forgotten),
             ("failures", self.unlisted),
             ("delays", self.untimed),
+            ("conntrack_entries", self.stale.left_out),
         ]
     }
 
@@ -358,6 +422,7 @@ impl State {
             ("followed", self.followed.len()),
             ("not_followed", self.not_followed.len()),
             ("delays", self.delays.len()),
+            ("conntrack_entries", self.stale.len()),
         ])
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Gap, GapReason, Input, Lost, Outputs, State, Watch, What, ask, cluster, converge, dialled,
-    history, verdicts,
+    history, stale, verdicts,
 };
 use crate::{
     attempts::Outcome,
@@ -39,6 +39,8 @@ pub fn step(state: &mut State, input: Input) -> Outputs {
             let from = since.min(state.now);
             state.coverage.note(Gap { from, until: state.now, reason: GapReason::Lost });
         }
+        What::Conntrack(scan) => stale::scanned(state, &scan, &mut out),
+        What::Evicted(evicted) => stale::evicted(state, &evicted),
         What::Cluster(change) => cluster::changed(state, change, &mut out),
     }
     if state.endpoints.is_overfull() {
@@ -66,6 +68,7 @@ fn tick(state: &mut State, clock: Clock, out: &mut Outputs) {
         ask::unfollow_settled(state, out);
     }
     verdicts::decide_held(state, out);
+    stale::tick(state, out);
 }
 
 fn forget(state: &mut State, out: &mut Outputs) {
@@ -77,6 +80,7 @@ fn forget(state: &mut State, out: &mut Outputs) {
 }
 
 fn saw(state: &mut State, sighting: &Sighting, out: &mut Outputs) {
+    let sighting = &stale::of_own_entry(state, sighting);
     let is_local = state.is_local(sighting.attempt().key.client.ip());
     let endpoints = &state.endpoints;
     let dialled_service = |address| endpoints.service_at(address).is_some();

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use super::{Outputs, State, ask};
+use super::{Outputs, State, ask, stale};
 use crate::{
     attempts::Failed,
     attribute::{self, Blame, Decision, Known, service_dialled},
     endpoints::Name,
-    model::{Failure, Mono, Phase},
+    model::{Class, Failure, Mono, Phase},
 };
 
 /// How long it is waited whether a client turns out to be a pod of this node.
@@ -46,6 +46,10 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
         return;
     }
     note_failing(state, &failed);
+    if matches!(failed.class, Class::Timeout | Class::Unreachable) {
+        // It leaves an entry that may be stale.
+        stale::look(state);
+    }
     let held = Held { failed, service };
     let Some(held) = decide(state, held, out) else { return };
     if state.held.len() >= state.config.max_held {
@@ -113,20 +117,8 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
         held.service = service_dialled(attempt.key.original, attempt.dnat, &state.endpoints);
     }
     let from_node = state.node_addresses.contains(&attempt.key.client.ip());
-    // Evidence is waited for from when the watches were in step.
-    let waits_since = state.unsynced.max(*ended);
-    let known = Known {
-        endpoints: &state.endpoints,
-        owners: &state.owners,
-        rollouts: &state.rollouts,
-        counts: &state.counts,
-        nodes: &state.nodes,
-        failing: &state.failing,
-        not_followed: &state.not_followed,
-        bad_backend_after: state.config.bad_backend_after_nanos,
-        now: ended.plus(state.now.since(waits_since)),
-        probing_node: from_node.then_some(&*state.config.node),
-    };
+    let probing_node = from_node.then_some(&*state.config.node);
+    let known = Known { probing_node, ..known(state, *ended, state.now) };
     match attribute::decide(&held.failed, held.service.as_ref(), &known) {
         Decision::NotYet => return Some(held),
         Decision::Cancelled => state.cancelled += 1,
@@ -135,6 +127,24 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
         Decision::Blame(blame) => conclude(state, &held, *blame, out),
     }
     None
+}
+
+/// What a verdict on something that ended then rests on.
+pub(super) fn known(state: &State, ended: Mono, now: Mono) -> Known<'_> {
+    // Evidence is waited for from when the watches were in step.
+    let waits_since = state.unsynced.max(ended);
+    Known {
+        endpoints: &state.endpoints,
+        owners: &state.owners,
+        rollouts: &state.rollouts,
+        counts: &state.counts,
+        nodes: &state.nodes,
+        failing: &state.failing,
+        not_followed: &state.not_followed,
+        bad_backend_after: state.config.bad_backend_after_nanos,
+        now: ended.plus(now.since(waits_since)),
+        probing_node: None,
+    }
 }
 
 /// Writes a verdict down.

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::{
     agent::HistoryStatus,
     cluster::ClusterSnapshot,
-    engine::{CoverageReport, FailureReport, RolloutReport},
+    engine::{CoverageReport, FailureReport, RolloutReport, StaleReport},
 };
 
 /// A question to the engine's task.
@@ -64,12 +64,33 @@ pub struct StatusAnswer {
     pub probes: BTreeMap<&'static str, bool>,
     /// Whether conntrack is there: without it Services cannot be told apart.
     pub conntrack: bool,
+    /// Stale conntrack entries now: new connections that reuse their ports go nowhere.
+    pub stale: StaleReport,
+    /// The scans that find them.
+    pub conntrack_scan: ScanStatus,
     /// The API server's side.
     pub cluster: ClusterSnapshot,
     /// What is kept for the next agent; null without `--state-dir`.
     pub history: Option<HistoryStatus>,
     /// Failure lines left out of the log by its rate limit.
     pub log_suppressed: u64,
+}
+
+/// Scans of the conntrack table.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScanStatus {
+    /// Scans made.
+    pub scans: u64,
+    /// Scans that failed.
+    pub failed: u64,
+    /// Why the last one did.
+    pub error: Option<String>,
+    /// Processor time of the last one.
+    pub last_cost_seconds: f64,
+    /// Entries in the table of this namespace.
+    pub table_entries: Option<u64>,
+    /// The most that it may hold.
+    pub table_limit: Option<u64>,
 }
 
 /// `/api/v1/rollouts`

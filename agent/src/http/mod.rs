@@ -6,5 +6,5 @@
 mod answer;
 mod serve;
 
-pub use answer::{Answer, FailuresAnswer, Query, RolloutsAnswer, StatusAnswer};
+pub use answer::{Answer, FailuresAnswer, Query, RolloutsAnswer, ScanStatus, StatusAnswer};
 pub use serve::{api, operations, serve};

@@ -3,6 +3,7 @@
 //! Nothing here does I/O or asks for the time.
 
 mod attempt;
+mod conntrack;
 mod facts;
 mod node;
 mod rollout;
@@ -10,6 +11,9 @@ mod time;
 mod verdict;
 
 pub use attempt::{Answer, Attempt, AttemptKey, Drop, Sighting};
+pub use conntrack::{
+    ConntrackEntry, DST_NAT, EntryKey, EvictionResult, SEEN_REPLY, SYN_SENT, Transport,
+};
 pub use facts::{
     Endpoint, EndpointConditions, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, ServicePort,
     SliceFacts, SlicePort, WorkloadFacts, WorkloadStatus,

@@ -24,6 +24,9 @@ use crate::{
     model::{Mono, Sighting},
 };
 
+/// `BPF_NOEXIST`: only if there is no such key.
+const BPF_NOEXIST: u64 = 1;
+
 macro_rules! pod {
     ($($wrapper:ident($inner:ty)),+ $(,)?) => {
         $(
@@ -145,7 +148,10 @@ impl Maps {
             }
             if self.apply(change).is_err() {
                 self.watch_full += 1;
-                self.unfit.insert(*change);
+                // An old entry that finds no room is not one that is to be watched.
+                if !matches!(change, Watch::Pinned { .. }) {
+                    self.unfit.insert(*change);
+                }
             }
         }
     }
@@ -173,11 +179,49 @@ impl Maps {
                     Err(_) => Ok(()),
                 }
             }
+            Watch::Pinned { client, original, backend, expires } => {
+                self.pin((*client, *original), *backend, *expires)
+            }
             Watch::Forget(address) => gone(self.endpoints.remove(&PodSocket(to_socket(*address)))),
             Watch::Local(address) => self.local_pods.insert(PodAddress(to_address(*address)), 1, 0),
             Watch::NotLocal(address) => {
                 gone(self.local_pods.remove(&PodAddress(to_address(*address))))
             }
+        }
+    }
+
+    /// Enters an entry that is older than the probes, as the attempt that made it: of an unknown ISN,
+    /// so that any SYN of the tuple follows it, and of no interest itself. One that was seen since
+    /// stays.
+    fn pin(
+        &mut self,
+        (client, original): (SocketAddr, SocketAddr),
+        backend: SocketAddr,
+        expires: Mono,
+    ) -> Result<(), MapError> {
+        let last = expires.0.saturating_sub(self.timeout_ns);
+        let tuple = Tuple {
+            src: to_address(client.ip()),
+            dst: to_address(original.ip()),
+            sport: client.port(),
+            dport: original.port(),
+        };
+        let attempt = Attempt {
+            first_ns: last,
+            last_ns: last,
+            backend: to_socket(backend),
+            syns: 1,
+            flags: flag::DNAT | flag::CONFIRMED | flag::DECIDED,
+            ..Attempt::default()
+        };
+        let entered = self.attempts.insert(PodTuple(tuple), PodAttempt(attempt), BPF_NOEXIST);
+        match entered {
+            Err(MapError::SyscallError(error))
+                if error.io_error.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                Ok(())
+            }
+            entered => entered,
         }
     }
 

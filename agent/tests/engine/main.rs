@@ -10,6 +10,8 @@
 //! - `history`: what one agent leaves to the next
 //! - `serving`: failures on endpoints that did not leave
 //! - `identity`: whose address it was, and which Service
+//! - `stale`: stale conntrack entries as a figure
+//! - `eviction`: which entries are deleted, and what protects the others
 //! - `waiting`: evidence that comes late, and what no verdict is given on
 //! - `outage`: the API server was away, or went back in time
 //! - `rollouts`: how rollouts are observed
@@ -20,6 +22,7 @@ mod bounds;
 mod clock;
 mod coverage;
 mod departures;
+mod eviction;
 mod faults;
 mod history;
 mod identity;
@@ -28,5 +31,6 @@ mod properties;
 mod recordings;
 mod rollouts;
 mod serving;
+mod stale;
 mod waiting;
 mod world;

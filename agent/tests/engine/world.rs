@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 use jiff::Timestamp;
 use rollrace::{
     engine::{
-        AttemptCounts, ClusterChange, Config, FreshSyns, Input, Recalled, Request, State, Watch,
-        What, step,
+        AttemptCounts, ClusterChange, Config, ConntrackScan, Eviction, FreshSyns, Input, Recalled,
+        Request, State, Watch, What, step,
     },
     model::{
-        Answer, Attempt, AttemptKey, Clock, Drop, Endpoint, EndpointConditions, Failure, Mono,
-        ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, ServicePort, Sighting, SliceFacts,
-        SlicePort, Wall, WorkloadFacts, WorkloadStatus,
+        Answer, Attempt, AttemptKey, Clock, ConntrackEntry, Drop, Endpoint, EndpointConditions,
+        EntryKey, Failure, Mono, ObjectRef, PodFacts, ReplicaSetFacts, ServiceFacts, ServicePort,
+        Sighting, SliceFacts, SlicePort, Transport, Wall, WorkloadFacts, WorkloadStatus,
     },
 };
 
@@ -50,6 +50,9 @@ pub struct World {
     pub failures: Vec<Failure>,
     pub requests: Vec<Request>,
     pub watch: Vec<Watch>,
+    pub evictions: Vec<Eviction>,
+    /// The last input made it want a scan of the conntrack table.
+    pub wants_scan: bool,
     /// How far the civil clock was stepped, in seconds.
     pub stepped: i64,
     /// When a revision's `ReplicaSet` is made, in seconds from the begin; each later by its number.
@@ -107,6 +110,8 @@ impl World {
             failures: Vec::new(),
             requests: Vec::new(),
             watch: Vec::new(),
+            evictions: Vec::new(),
+            wants_scan: false,
             stepped: 0,
             sets_made: -86_400,
             made: BTreeMap::new(),
@@ -228,6 +233,8 @@ impl World {
         self.failures.extend(out.failures);
         self.requests.extend(out.requests);
         self.watch.extend(out.watch);
+        self.evictions.extend(out.evictions);
+        self.wants_scan = out.scan;
     }
 
     pub fn cluster(&mut self, change: ClusterChange) {
@@ -534,6 +541,48 @@ impl World {
         attempt.syns = 3;
         self.pass(1_000);
         self.abandon(attempt, 0);
+    }
+
+    /// An entry that a SYN just now has left: from this port of the client, NATed to the pod.
+    pub fn entry(&self, port: u16, pod: &str) -> ConntrackEntry {
+        ConntrackEntry {
+            key: EntryKey {
+                protocol: Transport::Tcp,
+                client: SocketAddr::new(CLIENT.parse().unwrap(), port),
+                original: VIP.parse().unwrap(),
+                zone: 0,
+            },
+            backend: self.backend(pod),
+            id: u32::from(port),
+            status: 0x1A8,
+            state: Some(1),
+            expires: self.now.plus(120 * SECOND),
+        }
+    }
+
+    /// The conntrack table is scanned, and these are all its unanswered entries.
+    pub fn scan(&mut self, entries: &[ConntrackEntry]) {
+        self.input(What::Conntrack(ConntrackScan {
+            began: self.now,
+            whole: true,
+            entries: entries.to_vec(),
+            ended: Vec::new(),
+            left_out: 0,
+        }));
+    }
+
+    /// As [`World::rolling`], with the old pod's object and endpoint gone.
+    pub fn after_the_first() -> Self {
+        Self::after_the_first_with(Config::new("n1"))
+    }
+
+    /// The same, with another configuration.
+    pub fn after_the_first_with(config: Config) -> Self {
+        let mut world = Self::rolling_with(config);
+        world.pass(300);
+        world.gone("old-a");
+        world.slice(&[("old-b", Is::Ready), ("old-c", Is::Ready), ("new-a", Is::Ready)]);
+        world
     }
 
     pub fn dropped(&mut self, attempt: Attempt, reason: &str) {

@@ -6,6 +6,7 @@
 #![cfg(feature = "probe")]
 
 mod answered;
+mod conntrack;
 mod dropped;
 mod losses;
 mod namespaces;

@@ -135,6 +135,9 @@ pub struct RunArgs {
     /// shared out among them
     #[arg(long, value_enum, default_value_t = IpFamily::Ipv4)]
     pub ip_family: IpFamily,
+    /// Whether the agents delete stale conntrack entries: off, dry-run or on
+    #[arg(long, value_name = "MODE", default_value = "off", value_parser = ["off", "dry-run", "on"])]
+    pub evict_stale: String,
     /// Print the result as one JSON object, as the last line
     #[arg(long)]
     pub json: bool,

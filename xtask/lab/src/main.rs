@@ -27,6 +27,7 @@ mod api;
 mod app;
 mod cli;
 mod compare;
+mod conntrack;
 mod controllers;
 mod demo;
 mod fault;

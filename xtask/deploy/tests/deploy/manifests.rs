@@ -122,6 +122,9 @@ fn values_that_the_chart_does_not_know_are_refused() {
         "extraCapabilities={CAP_SYS_ADMIN}",
         "extraArgs={replay}",
         "maxUnavailable=0",
+        "evictStale=yes",
+        "evictStale=true",
+        "evictAfter=0",
         "seccompProfile.type=Localhost",
         "podMonitor.enabled=maybe",
     ] {
@@ -139,6 +142,8 @@ fn the_charts_values_reach_the_objects() {
         "extraArgs={--max-attempts=131072}",
         "extraCapabilities={SYS_ADMIN}",
         "maxUnavailable=3",
+        "evictStale=on",
+        "evictAfter=5",
         "seccompProfile.type=Localhost",
         "seccompProfile.localhostProfile=profiles/rollrace.json",
         "stateDir=/srv/rollrace",
@@ -153,7 +158,9 @@ fn the_charts_values_reach_the_objects() {
     let pod = the_agents_pod(&objects);
     let agent = &pod.containers[0];
     assert_eq!(agent.image.as_deref(), Some("registry.example.com/rollrace:1.2.3"));
-    assert_eq!(agent.args.as_ref().unwrap().last().unwrap(), "--max-attempts=131072");
+    let arguments = agent.args.as_ref().unwrap();
+    let last = ["--evict-stale=on", "--evict-after=5", "--max-attempts=131072"];
+    assert!(arguments.ends_with(&last.map(str::to_owned)), "{arguments:?}");
     let context = agent.security_context.as_ref().unwrap();
     let added = context.capabilities.as_ref().unwrap().add.as_ref().unwrap();
     assert_eq!(added, &["BPF", "PERFMON", "NET_ADMIN", "SYS_ADMIN"]);
@@ -161,6 +168,15 @@ fn the_charts_values_reach_the_objects() {
     assert_eq!(state.path, "/srv/rollrace");
     let monitor = objects.iter().find(|object| object["kind"] == "PodMonitor").unwrap();
     assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+}
+
+#[test]
+fn nothing_is_deleted_unless_it_is_asked_for() {
+    for objects in [render::kustomize("base").unwrap(), render::helm(&[]).unwrap()] {
+        let pod = the_agents_pod(&objects);
+        let arguments = pod.containers[0].args.as_ref().unwrap();
+        assert!(!arguments.iter().any(|argument| argument.contains("evict")), "{arguments:?}");
+    }
 }
 
 #[test]

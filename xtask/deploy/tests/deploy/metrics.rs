@@ -8,13 +8,7 @@ use rollrace_deploy::{query::Named, rules::Rules};
 
 /// Promised by the design, not in the registry yet: name, type, labels. A name that has become real
 /// must leave this list.
-const PROMISED: [(&str, &str, &[&str]); 5] = [
-    ("rollrace_stale_conntrack_entries", "gauge", &["protocol"]),
-    ("rollrace_stale_conntrack_expiry_timestamp_seconds", "gauge", &[]),
-    ("rollrace_stale_conntrack_evictions_total", "counter", &["result"]),
-    ("rollrace_conntrack_drops_total", "counter", &["reason"]),
-    ("rollrace_conntrack_insert_failed_total", "counter", &[]),
-];
+const PROMISED: [(&str, &str, &[&str]); 0] = [];
 
 /// What the PodMonitor puts on every series, and Prometheus itself.
 const TARGET: [&str; 7] = ["cluster", "job", "instance", "namespace", "pod", "container", "node"];

@@ -21,6 +21,9 @@ pub struct Status {
     /// What the agent was there for.
     #[serde(default)]
     pub coverage: Coverage,
+    /// Stale conntrack entries.
+    #[serde(default)]
+    pub stale: Stale,
 }
 
 /// What an agent was there for.
@@ -31,6 +34,21 @@ pub struct Coverage {
     /// Times of which something may be missing.
     #[serde(default)]
     pub gaps: Vec<Value>,
+}
+
+/// Stale conntrack entries.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Stale {
+    /// How many now.
+    pub entries: u64,
+    /// The most at a time so far.
+    #[serde(default)]
+    pub peak: u64,
+    /// When the last one will be gone, if that can be predicted.
+    pub expires: Option<Timestamp>,
+    /// Some are kept alive.
+    #[serde(default)]
+    pub refreshed: bool,
 }
 
 /// How much of a rollout an agent was there for.
@@ -165,6 +183,9 @@ pub struct Rollout {
     /// Its counts are lower bounds.
     #[serde(default)]
     pub lower_bound: bool,
+    /// Stale conntrack entries that lead to its old pods.
+    #[serde(default)]
+    pub stale: Option<Stale>,
     /// Failures by class.
     #[serde(default)]
     pub failures: BTreeMap<String, u64>,

@@ -95,6 +95,9 @@ pub struct Comparison {
     /// Each failure that both sides know: the client's record and the report.
     #[serde(skip)]
     pub matched: Vec<(Truth, Reported)>,
+    /// When each of the clients' failures of the compared classes began.
+    #[serde(skip)]
+    pub begun: Vec<i64>,
     /// Each difference, in full.
     #[serde(skip)]
     pub differences: Vec<Difference>,
@@ -104,6 +107,14 @@ impl Comparison {
     /// Both sides say the same, and blame the same.
     pub fn agrees(&self) -> bool {
         self.differences.is_empty()
+    }
+
+    /// Reports without a client failure.
+    pub fn extra_reports(&self) -> impl Iterator<Item = &Reported> {
+        self.differences.iter().filter_map(|difference| match difference {
+            Difference::Extra { reported, .. } => Some(&**reported),
+            _ => None,
+        })
     }
 }
 
@@ -133,6 +144,7 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &impl Judge) ->
         let sent = record.failure.phase == Phase::Connect && record.failure.local.port() != 0;
         if is_compared(class) && sent {
             add(&mut outcome.truth, class.name());
+            outcome.begun.push(record.failure.connect_start);
             compared_truth.push(record);
         } else {
             add(&mut outcome.not_compared, &format!("client:{}", class.name()));

@@ -12,13 +12,8 @@ use crate::agent::Agent;
 
 /// Metrics without a series, or without enough of them, in most runs: what they count did not happen,
 /// or takes hours. A query that names one may return nothing.
-const MAY_BE_EMPTY: [&str; 13] = [
-    "rollrace_stale_conntrack_entries",
+const MAY_BE_EMPTY: [&str; 8] = [
     "rollrace_stale_conntrack_expiry_timestamp_seconds",
-    "rollrace_stale_conntrack_evictions_total",
-    "node:rollrace_stale_conntrack_entries:sum",
-    "rollrace_conntrack_drops_total",
-    "rollrace_conntrack_insert_failed_total",
     "rollrace_coverage_gaps_total",
     "rollrace_forgotten_total",
     "node:rollrace_convergence_seconds:p90_6h",

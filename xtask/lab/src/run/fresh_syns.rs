@@ -3,17 +3,17 @@
 //! SYNs that were dropped before their entry was confirmed (no neighbour yet on a bridge).
 
 use std::fs::File;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Child;
 
 use super::cluster::ClusterNode;
 use crate::compare::convergence::FreshSyns;
+use crate::conntrack::Line;
 use crate::net::Family;
 
 /// A running listener.
@@ -59,37 +59,11 @@ impl FreshSynListener {
         let text = std::fs::read_to_string(&self.log)
             .with_context(|| format!("read {}", self.log.display()))?;
         for line in text.lines() {
-            let (at, backend) = parse(line)
+            let event = Line::parse(line)
                 .with_context(|| format!("read a line of {}: {line}", self.log.display()))?;
-            syns.entry((self.node.clone(), backend)).or_default().push(at);
+            let at = event.at.context("an event has a time")?;
+            syns.entry((self.node.clone(), event.backend)).or_default().push(at);
         }
         Ok(())
-    }
-}
-
-/// `[1700000000.123456] [NEW] tcp 6 120 SYN_SENT src=… dst=… sport=… dport=… [UNREPLIED] src=… dst=… sport=… dport=…`:
-/// the time, and the source of the reply direction, which is the backend.
-fn parse(line: &str) -> Option<(Timestamp, SocketAddr)> {
-    let (time, rest) = line.trim_start().strip_prefix('[')?.split_once(']')?;
-    let (seconds, fraction) = time.trim().split_once('.')?;
-    let nanoseconds: i32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-    let at = Timestamp::new(seconds.parse().ok()?, nanoseconds).ok()?;
-    let nth = |name: &str| rest.split(name).nth(2)?.split(' ').next();
-    let address = nth("src=")?.parse().ok()?;
-    let port = nth("sport=")?.parse().ok()?;
-    Some((at, SocketAddr::new(address, port)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_backend_is_the_source_of_the_reply_direction() {
-        let line = "[1700000000.123456]\t    [NEW] tcp      6 120 SYN_SENT src=10.244.1.5 dst=10.96.0.80 \
-                    sport=42526 dport=80 [UNREPLIED] src=10.244.2.7 dst=10.244.1.5 sport=8080 dport=42526";
-        let (at, backend) = parse(line).expect("an event");
-        assert_eq!(at.as_microsecond(), 1_700_000_000_123_456);
-        assert_eq!(backend, "10.244.2.7:8080".parse().expect("an address"));
     }
 }

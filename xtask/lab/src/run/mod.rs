@@ -5,6 +5,7 @@ pub mod cluster;
 mod fresh_syns;
 mod outcome;
 pub mod progress;
+mod tail;
 pub mod workload;
 
 pub use outcome::{RunResult, Summary, counts_text, not_compared_text};
@@ -23,6 +24,7 @@ use self::clients::Clients;
 use self::cluster::Cluster;
 use self::fresh_syns::FreshSynListener;
 use self::progress::Progress;
+use self::tail::{Tail, TailWatch};
 use self::workload::{RolloutTruth, Workload};
 use crate::agent::{Agent, AgentReport};
 use crate::cli::{BAD_USAGE, RunArgs};
@@ -83,6 +85,7 @@ struct Findings<'a> {
     objections: Vec<String>,
     listeners: Vec<FreshSynListener>,
     fault: Option<fault::Observed>,
+    tail: Option<Tail>,
 }
 
 async fn experiment(
@@ -121,6 +124,11 @@ async fn experiment(
     }
 
     progress.phase("load");
+    // A fault may silence an agent: then there is nobody to ask.
+    let watches_tail = !args.no_agent && fault.is_none();
+    let tail = watches_tail
+        .then(|| TailWatch::start(&cluster.nodes, &agents, &addresses, out))
+        .transpose()?;
     let mut clients = Clients::start(cluster, args, out).await?;
     journal.phase("load started");
     let doors: Vec<fault::Door> = agents.iter().map(fault::Door::of).collect();
@@ -168,6 +176,7 @@ async fn experiment(
     journal.phase("load ended");
 
     progress.phase("waiting for the agents' verdicts");
+    let tail = tail::finish(tail).await?;
     let (reports, unsettled, objections) = collect(agents, prometheus.as_ref(), out).await?;
     clients.read_logs()?;
     for listener in &mut listeners {
@@ -185,6 +194,7 @@ async fn experiment(
         objections,
         listeners,
         fault,
+        tail,
     })
 }
 
@@ -221,7 +231,15 @@ pub async fn start_agents(cluster: &Cluster, args: &RunArgs, out: &Path) -> Resu
     let server = cluster.agents_entrance.url();
     let mut agents = Vec::new();
     for node in &cluster.nodes {
-        agents.push(Agent::start(&program, &node.addresses, &node.namespace, &server, out, &[])?);
+        let further: &[&str] = &["--evict-stale", &args.evict_stale];
+        agents.push(Agent::start(
+            &program,
+            &node.addresses,
+            &node.namespace,
+            &server,
+            out,
+            further,
+        )?);
     }
     for agent in &mut agents {
         agent.ready().await?;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Child;
 
+use crate::conntrack::Line;
 use crate::run::cluster::ClusterNode;
 
 /// The client's and the listener's readings of the clock are taken at different places.
@@ -65,9 +65,11 @@ impl RouteListener {
         let text = std::fs::read_to_string(&self.log)
             .with_context(|| format!("read {}", self.log.display()))?;
         for line in text.lines() {
-            let (at, client, dialled, backend) = parse(line)
+            let event = Line::parse(line)
                 .with_context(|| format!("read a line of {}: {line}", self.log.display()))?;
-            routes.add(&self.node, client, at, dialled, backend);
+            let at = event.at.context("an event has a time")?;
+            let at = i64::try_from(at.as_nanosecond()).context("a time of this age")?;
+            routes.add(&self.node, event.client, at, event.dialled, event.backend);
         }
         Ok(())
     }
@@ -104,43 +106,12 @@ impl Routes {
     }
 }
 
-/// `[1700000000.123456] [NEW] tcp 6 120 SYN_SENT src=… dst=… sport=… dport=… [UNREPLIED] src=… dst=… sport=… dport=…`:
-/// the time, both ends of the original direction, and the source of the reply direction.
-fn parse(line: &str) -> Option<(i64, SocketAddr, SocketAddr, SocketAddr)> {
-    let (time, rest) = line.trim_start().strip_prefix('[')?.split_once(']')?;
-    let (seconds, fraction) = time.trim().split_once('.')?;
-    let nanoseconds: i32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-    let at = Timestamp::new(seconds.parse().ok()?, nanoseconds).ok()?;
-    let nth = |name: &str, n: usize| rest.split(name).nth(n)?.split(' ').next();
-    let end = |address: &str, port: &str, n: usize| {
-        Some(SocketAddr::new(nth(address, n)?.parse().ok()?, nth(port, n)?.parse().ok()?))
-    };
-    let at = i64::try_from(at.as_nanosecond()).ok()?;
-    Some((
-        at,
-        end(" src=", " sport=", 1)?,
-        end(" dst=", " dport=", 1)?,
-        end(" src=", " sport=", 2)?,
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn address(text: &str) -> SocketAddr {
         text.parse().expect("an address")
-    }
-
-    #[test]
-    fn an_event_tells_client_service_and_backend() {
-        let line = "[1700000000.123456]\t    [NEW] tcp      6 120 SYN_SENT src=10.244.1.5 dst=10.96.0.80 \
-                    sport=42526 dport=80 [UNREPLIED] src=10.244.2.7 dst=10.244.1.5 sport=8080 dport=42526";
-        let (at, client, dialled, backend) = parse(line).expect("an event");
-        assert_eq!(at, 1_700_000_000_123_456_000);
-        assert_eq!(client, address("10.244.1.5:42526"));
-        assert_eq!(dialled, address("10.96.0.80:80"));
-        assert_eq!(backend, address("10.244.2.7:8080"));
     }
 
     #[test]

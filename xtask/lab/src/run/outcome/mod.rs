@@ -1,5 +1,6 @@
 //! A run's result: the JSON object of the last line, and the same for people.
 
+mod tail;
 mod truth;
 mod words;
 
@@ -11,6 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::tail::{Facts, TailOutcome};
 use super::Findings;
 use super::workload::RolloutTruth;
 use crate::agent::AgentReport;
@@ -34,6 +36,8 @@ pub struct RunResult {
     #[serde(flatten)]
     comparison: Comparison,
     after_rollout: u64,
+    #[serde(flatten)]
+    tail: TailOutcome,
     rollout: Value,
     convergence_ms: Quantiles,
     true_convergence_ms: Quantiles,
@@ -135,6 +139,17 @@ impl RunResult {
         if let Some(observed) = &findings.fault {
             bars_missed.extend(objections(observed, &findings.agents));
         }
+        let tail = TailOutcome::of(&Facts {
+            tail: findings.tail.as_ref(),
+            removed: &truth::removed_backends(&expected, &entries, &removals),
+            rollout: (rollout.started, rollout.completed),
+            old_pods_gone: truth::old_pods_gone(&expected, &entries),
+            comparison: &comparison,
+            begun: &truth::begun(&comparison)?,
+        });
+        if findings.tail.is_some() {
+            bars_missed.extend(tail.objections(findings.args.evict_stale == "on"));
+        }
         let truth = &findings.clients.truth;
         let began_after =
             truth.iter().filter(|t| i128::from(t.failure.start) > after.as_nanosecond()).count();
@@ -149,6 +164,7 @@ impl RunResult {
             on_time_ms,
             evidence_wait_ms,
             bars_missed,
+            tail,
             comparison,
             after_rollout: u64::try_from(began_after).unwrap_or(u64::MAX),
             rollout: rollout_json(rollout, &findings.agents)?,

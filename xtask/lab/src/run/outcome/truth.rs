@@ -1,8 +1,9 @@
 //! What the run's own records say the agents should have found.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::super::Findings;
@@ -58,6 +59,50 @@ pub fn expectation(
     }
 }
 
+/// When each old pod was removed, and its backends.
+pub fn removed_backends(
+    expected: &Expectation,
+    entries: &[Entry],
+    removals: &[Removal],
+) -> Vec<(Timestamp, SocketAddr)> {
+    let old = expected.pods.iter().filter(|(_, pod)| pod.hash != expected.hash);
+    let removed = old.filter_map(|(address, pod)| {
+        let is_it = |r: &&Removal| r.pod == pod.name && r.namespace == expected.namespace;
+        let removal = removals.iter().find(is_it)?;
+        Some((removal.at, backend(*address, entries)?))
+    });
+    removed.collect()
+}
+
+/// When the last old pod's network was gone.
+pub fn old_pods_gone(expected: &Expectation, entries: &[Entry]) -> Option<Timestamp> {
+    let is_old = |name: &str| {
+        let (_, name) = name.split_once('/').unwrap_or(("", name));
+        expected.pods.values().any(|pod| pod.name == name && pod.hash != expected.hash)
+    };
+    let gone = entries.iter().filter_map(|entry| match &entry.event {
+        Event::PodNetworkGone { pod, .. } if is_old(pod) => Some(entry.at),
+        _ => None,
+    });
+    gone.max()
+}
+
+/// When the clients' failures of the compared classes began.
+pub fn begun(comparison: &Comparison) -> Result<Vec<Timestamp>> {
+    let begun = comparison.begun.iter();
+    begun
+        .map(|at| Timestamp::from_nanosecond((*at).into()).context("the time of a failure"))
+        .collect()
+}
+
+/// The port comes with the proxies' rules.
+fn backend(address: IpAddr, entries: &[Entry]) -> Option<SocketAddr> {
+    entries.iter().find_map(|entry| match &entry.event {
+        Event::RuleAdded { backend, .. } if backend.ip() == address => Some(*backend),
+        _ => None,
+    })
+}
+
 /// The convergence of each old endpoint on each node.
 pub fn convergence(
     findings: &Findings<'_>,
@@ -70,12 +115,7 @@ pub fn convergence(
     for (address, pod) in expected.pods.iter().filter(|(_, pod)| pod.hash != expected.hash) {
         let removal =
             removals.iter().find(|r| r.pod == pod.name && r.namespace == expected.namespace);
-        // The port comes with the proxies' rules.
-        let endpoint = entries.iter().find_map(|entry| match &entry.event {
-            Event::RuleAdded { backend, .. } if backend.ip() == *address => Some(*backend),
-            _ => None,
-        });
-        let (Some(removal), Some(endpoint)) = (removal, endpoint) else {
+        let (Some(removal), Some(endpoint)) = (removal, backend(*address, entries)) else {
             continue;
         };
         let old = OldEndpoint { pod: pod.name.clone(), endpoint, deleted: removal.at };

@@ -39,6 +39,7 @@ impl RunResult {
                 comparison.misattributed, comparison.doubles
             ),
         );
+        self.tail_text(&mut text);
         for (what, found) in [
             ("convergence, measured", &self.convergence_ms),
             ("convergence, true", &self.true_convergence_ms),
@@ -64,6 +65,40 @@ impl RunResult {
         }
         line(&mut text, format_args!("  everything: {}", out.display()));
         text
+    }
+}
+
+impl RunResult {
+    fn tail_text(&self, text: &mut String) {
+        let tail = &self.tail;
+        let entries = &tail.stale_entries;
+        let last = tail.tail_seconds.map_or_else(
+            || "no failure began after completion".to_owned(),
+            |seconds| format!("the last failure began {seconds:.1} s after completion"),
+        );
+        line(
+            text,
+            format_args!(
+                "  {:<16} at most {} stale entries ({} by the agents), {} now; {last}",
+                "tail", entries.peak, entries.agents_peak, entries.at_end
+            ),
+        );
+        if let Some(apart) = tail.tail_end.apart_seconds {
+            line(text, format_args!("  {:<16} predicted within {apart:.1} s", "tail's end"));
+        }
+        let windows: Vec<String> = tail
+            .histogram
+            .iter()
+            .map(|window| {
+                let (from, until) = (window.from, window.until);
+                if window.clients == window.agents {
+                    format!("{from}-{until} s: {}", window.clients)
+                } else {
+                    format!("{from}-{until} s: {} (agents {})", window.clients, window.agents)
+                }
+            })
+            .collect();
+        line(text, format_args!("  {:<16} {}", "began at", windows.join(", ")));
     }
 }
 
