@@ -280,7 +280,7 @@ impl Mode {
 /// A seccomp profile of the agents' container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SeccompProfile {
-    /// What `RuntimeDefault` is where it lets CAP_BPF call bpf(2)
+    /// What `RuntimeDefault` is where it lets `CAP_BPF` call bpf(2)
     Runtime,
     /// `deploy/seccomp/rollrace.json`
     Shipped,
