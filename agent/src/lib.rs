@@ -25,7 +25,6 @@ pub mod engine;
 pub mod failing;
 #[cfg(feature = "probe")]
 pub mod history;
-#[cfg(feature = "probe")]
 pub mod http;
 #[cfg(feature = "probe")]
 pub mod metrics;

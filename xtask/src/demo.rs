@@ -14,7 +14,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    setup::ensure(args.yes)?;
+    setup::ensure(setup::For::Lab, args.yes)?;
     println!(
         "Building the eBPF object, the agent and the lab (minutes the first time, seconds after)"
     );

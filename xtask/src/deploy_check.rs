@@ -20,7 +20,7 @@ pub struct Args {
 /// # Errors
 /// If a check fails.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    setup::ensure_all(args.yes)?;
+    setup::ensure(setup::For::Deploying, args.yes)?;
     check()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -26,7 +26,7 @@ pub struct Args {
 /// # Errors
 /// If something does not build.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    setup::ensure(args.yes)?;
+    setup::ensure(setup::For::Lab, args.yes)?;
     build(args.binary.clone())?;
     Ok(ExitCode::SUCCESS)
 }

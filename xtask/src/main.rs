@@ -11,6 +11,7 @@ mod lab;
 mod setup;
 mod shell;
 mod test;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,8 @@ enum Command {
     /// What the probes cost a packet, and whether anything is lost under load
     #[command(disable_help_flag = true)]
     Bench(bench::Args),
+    /// The kernel tests, or a rollout in the lab, on another kernel, in qemu
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Vm(args) => vm::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -25,32 +25,57 @@ pub struct Args {
     pub yes: bool,
 }
 
+/// What only the tests need, with the packages: the page is shown in a real browser.
+const TEST_PROGRAMS: [(&str, &str); 2] =
+    [("chromium", "chromium"), ("chromedriver", "chromium-driver")];
+
+/// What booting another kernel takes, with the packages.
+const VM_PROGRAMS: [(&str, &str); 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("depmod", "kmod"),
+    ("cpio", "cpio"),
+    ("xz", "xz-utils"),
+];
+
+/// What something is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Building and the lab.
+    Lab,
+    /// Checks of what is deployed: kubectl, Helm, Prometheus as well.
+    Deploying,
+    /// The tests: a browser as well, and all of those.
+    Tests,
+    /// Other kernels: a machine to boot them in.
+    Vm,
+}
+
 /// Installs what is missing; says nothing if nothing is.
 ///
 /// # Errors
 /// If it may not, or cannot.
-pub fn ensure(yes: bool) -> anyhow::Result<()> {
-    ensure_with(missing(), yes)
+pub fn ensure(what: For, yes: bool) -> anyhow::Result<()> {
+    let mut missing = missing();
+    if matches!(what, For::Deploying | For::Tests) {
+        missing.extend(deploying::missing());
+    }
+    missing.extend(match what {
+        For::Lab | For::Deploying => Vec::new(),
+        For::Tests => missing_of(&TEST_PROGRAMS),
+        For::Vm => missing_of(&VM_PROGRAMS),
+    });
+    ensure_with(&missing, yes)?;
+    if matches!(what, For::Deploying | For::Tests) { deploying::ensure() } else { Ok(()) }
 }
 
-/// The same, and what only the tests need.
-///
-/// # Errors
-/// If it may not, or cannot.
-pub fn ensure_all(yes: bool) -> anyhow::Result<()> {
-    let mut packages = missing();
-    packages.extend(deploying::missing());
-    ensure_with(packages, yes)?;
-    deploying::ensure()
-}
-
-fn ensure_with(missing: Vec<&'static str>, yes: bool) -> anyhow::Result<()> {
+fn ensure_with(missing: &[&'static str], yes: bool) -> anyhow::Result<()> {
     let linker = !has_linker();
     if missing.is_empty() && !linker {
         return Ok(());
     }
     if !missing.is_empty() {
-        install(&missing, yes)?;
+        install(missing, yes)?;
     }
     if !has_linker() {
         println!("Building bpf-linker {LINKER} into target/tools (about a minute)");
@@ -76,8 +101,8 @@ fn ensure_with(missing: Vec<&'static str>, yes: bool) -> anyhow::Result<()> {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    ensure_all(args.yes)?;
-    println!("Everything that building, running and testing needs is here.");
+    ensure(For::Tests, args.yes)?;
+    println!("Everything that building and running needs is here.");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -114,6 +139,12 @@ fn missing() -> Vec<&'static str> {
         ]);
     }
     packages
+}
+
+/// Packages of those programs that are missing.
+fn missing_of(programs: &[(&str, &'static str)]) -> Vec<&'static str> {
+    let missing = programs.iter().filter(|(program, _)| find(program).is_none());
+    missing.map(|(_, package)| *package).collect()
 }
 
 fn has_linker() -> bool {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     cluster::ClusterStats,
     engine::{ClusterChange, Config, GapReason, Input, Request, State, What, step},
-    http::{FailuresAnswer, Query, RolloutsAnswer, ScanStatus, StatusAnswer},
+    http::{self, Query, ScanStatus, StatusAnswer},
     metrics::Metrics,
     model::Mono,
     probe::HOOKS,
@@ -253,20 +253,11 @@ impl EngineTask {
                 drop(reply.send(self.metrics.encode().map_err(|error| error.to_string())));
             }
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Query::Rollouts(reply) => {
-                let rollouts = self.state.rollouts().all().rev();
-                let rollouts = rollouts.map(|rollout| self.state.rollout_report(rollout));
-                let past = self.state.past().rollouts.iter().rev().cloned();
-                let rollouts = rollouts.chain(past).collect();
-                drop(reply.send(Ok(RolloutsAnswer { node: self.node.clone(), rollouts })));
+            Query::Rollouts(reply) => drop(reply.send(Ok(http::rollouts(&self.state)))),
+            Query::Failures(of, reply) => {
+                drop(reply.send(Ok(http::failures(&self.state, &of))));
             }
-            Query::Failures(reply) => {
-                let failures = self.state.failures();
-                let failures = failures.map(|failure| self.state.failure_report(failure));
-                let past = self.state.past().failures.iter().cloned();
-                let failures = past.chain(failures).collect();
-                drop(reply.send(Ok(FailuresAnswer { node: self.node.clone(), failures })));
-            }
+            Query::Lanes(id, reply) => drop(reply.send(Ok(http::lanes(&self.state, &id)))),
         }
     }
 
@@ -318,6 +309,8 @@ impl EngineTask {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION"),
             started: self.state.clock().wall(self.started),
+            now: self.state.wall_now(),
+            playback: None,
             coverage: self.state.coverage_report(),
             ready: not_ready.is_empty(),
             not_ready,

@@ -5,33 +5,18 @@ use std::{path::Path, sync::Arc};
 
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use serde::Serialize;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{info, warn};
 
 use crate::{
     engine::{Recalled, State},
     history::{Found, HistoryError, HistoryFile},
+    http::HistoryStatus,
     model::Mono,
 };
 
 /// How often it is written, and for each MiB of it: at most some 100 kB a second.
 const EVERY_NANOS: u64 = 10_000_000_000;
-
-/// How it stands with the history, as `/api/v1/status` shows it.
-#[derive(Clone, Debug, Serialize)]
-pub struct HistoryStatus {
-    /// The file.
-    pub path: Arc<Path>,
-    /// When it was last written; null: not yet.
-    pub written: Option<Timestamp>,
-    /// Its size then.
-    pub bytes: u64,
-    /// How often it could not be written; a restart now loses what came since `written`.
-    pub failed: u64,
-    /// Pods and endpoint lifetimes that there was no room for in it.
-    pub left_out: u64,
-}
 
 /// Writes the history.
 pub struct Keeper {

@@ -36,7 +36,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::{clocks::now, conntrack_task::ScanReport, keeper::HistoryStatus};
+pub use self::{clocks::now, conntrack_task::ScanReport};
 use crate::{
     cli::Failed,
     cluster::{self, ClusterStats},

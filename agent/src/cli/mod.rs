@@ -1,7 +1,9 @@
 //! The command line: parse first, then act. One file a subcommand.
 
 mod agent;
+mod local;
 mod replay;
+mod ui;
 
 use std::{ffi::OsString, fmt, process::ExitCode};
 
@@ -22,6 +24,8 @@ enum Command {
     Agent(agent::Args),
     /// Run a recording through the engine again and print what it decides
     Replay(replay::Args),
+    /// Show what many agents know in the browser, as one page
+    Ui(ui::Args),
     /// Print the kernel's struct layout as JSON
     #[cfg(feature = "probe")]
     #[command(name = crate::probe::layout::SUBCOMMAND, hide = true)]
@@ -97,6 +101,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         #[cfg(feature = "probe")]
         Command::Agent(args) => agent::run(args),
         Command::Replay(args) => replay::run(&args),
+        Command::Ui(args) => ui::run(args),
         #[cfg(feature = "probe")]
         Command::KernelLayout => kernel_layout(),
     };

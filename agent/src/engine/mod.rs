@@ -6,6 +6,7 @@
 //! # Layout
 //! - `input`: everything that can happen
 //! - `state`: what is remembered; `report`: what is told of it
+//! - `lanes`: the life of each pod in a rollout
 //! - `step`: one input, one step
 //! - `cluster`: what the API server said
 //! - `local`: which addresses are this node's pods
@@ -24,6 +25,7 @@ mod coverage;
 mod dialled;
 mod history;
 mod input;
+mod lanes;
 mod local;
 mod report;
 mod stale;
@@ -36,6 +38,7 @@ pub use history::{History, Past, Recalled};
 pub use input::{
     AttemptCounts, ClusterChange, ConntrackScan, Evicted, FreshSyns, Input, Lost, Request, What,
 };
+pub use lanes::{LaneReport, LanesReport, MAX_LANES};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
     RolloutReport, StaleEndpointReport, StaleReport, TransportAddress, WorkloadName, seconds,

@@ -293,6 +293,16 @@ impl State {
         self.clock
     }
 
+    /// The civil time of the last input.
+    pub fn wall_now(&self) -> Wall {
+        self.clock.wall(self.now)
+    }
+
+    /// This node's name.
+    pub fn node(&self) -> &Arc<str> {
+        &self.config.node
+    }
+
     /// Whether the watches were in step at the last input.
     pub fn is_synced(&self) -> bool {
         self.synced

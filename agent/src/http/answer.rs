@@ -1,15 +1,17 @@
 //! What the API answers, and how it asks the engine for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::{
-    agent::HistoryStatus,
     cluster::ClusterSnapshot,
-    engine::{CoverageReport, FailureReport, RolloutReport, StaleReport},
+    engine::{
+        CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport, StaleReport, State,
+    },
+    model::{Failure, RolloutId},
 };
 
 /// A question to the engine's task.
@@ -21,7 +23,19 @@ pub enum Query {
     /// `/api/v1/rollouts`
     Rollouts(oneshot::Sender<Answer<RolloutsAnswer>>),
     /// `/api/v1/failures`
-    Failures(oneshot::Sender<Answer<FailuresAnswer>>),
+    Failures(FailuresOf, oneshot::Sender<Answer<FailuresAnswer>>),
+    /// `/api/v1/lanes`; no such rollout: `None`
+    Lanes(RolloutId, oneshot::Sender<Answer<Option<LanesAnswer>>>),
+}
+
+/// Which failures are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailuresOf {
+    /// Of this rollout alone.
+    pub rollout: Option<RolloutId>,
+    /// At most so many, the newest.
+    pub limit: Option<usize>,
 }
 
 /// An answer, or why there is none.
@@ -36,6 +50,10 @@ pub struct StatusAnswer {
     pub version: &'static str,
     /// When it started.
     pub started: Timestamp,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
+    /// Set where this is a recording that is played back.
+    pub playback: Option<PlaybackReport>,
     /// What it was there for: it cannot know of anything else.
     pub coverage: CoverageReport,
     /// Ready: probes attached, watches in step.
@@ -76,6 +94,21 @@ pub struct StatusAnswer {
     pub log_suppressed: u64,
 }
 
+/// How it stands with the history, as `/api/v1/status` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct HistoryStatus {
+    /// The file.
+    pub path: Arc<Path>,
+    /// When it was last written; null: not yet.
+    pub written: Option<Timestamp>,
+    /// Its size then.
+    pub bytes: u64,
+    /// How often it could not be written; a restart now loses what came since `written`.
+    pub failed: u64,
+    /// Pods and endpoint lifetimes that there was no room for in it.
+    pub left_out: u64,
+}
+
 /// Scans of the conntrack table.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScanStatus {
@@ -98,6 +131,8 @@ pub struct ScanStatus {
 pub struct RolloutsAnswer {
     /// This node.
     pub node: Arc<str>,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
     /// Rollouts, newest first.
     pub rollouts: Vec<RolloutReport>,
 }
@@ -107,6 +142,93 @@ pub struct RolloutsAnswer {
 pub struct FailuresAnswer {
     /// This node.
     pub node: Arc<str>,
+    /// How many fit the question, those past its limit included.
+    pub matching: usize,
     /// Failures, newest last; the last 10,000.
     pub failures: Vec<FailureReport>,
+}
+
+/// `/api/v1/lanes?rollout=ID`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LanesAnswer {
+    /// This node.
+    pub node: Arc<str>,
+    /// The node's civil time at which this was so.
+    pub now: Timestamp,
+    /// The rollout.
+    pub rollout: RolloutReport,
+    /// Whether its pods' lives are known: not those from before the machine was booted.
+    pub known: bool,
+    /// The pods that it replaced or brought, old ones first.
+    pub lanes: Vec<LaneReport>,
+    /// Pods left out for want of room.
+    pub left_out: usize,
+}
+
+/// A recording that is played back rather than a node that is watched.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlaybackReport {
+    /// The file.
+    pub file: String,
+    /// All of it has been played.
+    pub finished: bool,
+    /// The line at which it is cut off, if it is.
+    pub cut_off_at: Option<usize>,
+}
+
+/// The rollouts, newest first.
+pub(crate) fn rollouts(state: &State) -> RolloutsAnswer {
+    let rollouts = state.rollouts().all().rev();
+    let rollouts = rollouts.map(|rollout| state.rollout_report(rollout));
+    let past = state.past().rollouts.iter().rev().cloned();
+    RolloutsAnswer {
+        node: state.node().clone(),
+        now: state.wall_now(),
+        rollouts: rollouts.chain(past).collect(),
+    }
+}
+
+/// The failures asked for.
+pub(crate) fn failures(state: &State, of: &FailuresOf) -> FailuresAnswer {
+    let fits = |rollout: &Option<RolloutId>| of.rollout.is_none() || *rollout == of.rollout;
+    let past = || state.past().failures.iter().filter(|failure| fits(&failure.rollout));
+    let present = || state.failures().filter(|failure| fits(&failure.rollout));
+    let matching = past().count() + present().count();
+    let left_out = of.limit.map_or(0, |limit| matching.saturating_sub(limit));
+    let listed = past()
+        .map(Listed::Past)
+        .chain(present().map(Listed::Present))
+        .skip(left_out)
+        .map(|failure| failure.report(state));
+    FailuresAnswer { node: state.node().clone(), matching, failures: listed.collect() }
+}
+
+/// A failure before it is told: most need not be.
+enum Listed<'a> {
+    Past(&'a FailureReport),
+    Present(&'a Failure),
+}
+
+impl Listed<'_> {
+    fn report(self, state: &State) -> FailureReport {
+        match self {
+            Self::Past(report) => report.clone(),
+            Self::Present(failure) => state.failure_report(failure),
+        }
+    }
+}
+
+/// The lanes of a rollout. Of one from before the machine was booted only the report is left.
+pub(crate) fn lanes(state: &State, id: &RolloutId) -> Option<LanesAnswer> {
+    let answer = |rollout: RolloutReport, lanes: Option<LanesReport>| {
+        let known = lanes.is_some();
+        let LanesReport { lanes, left_out } = lanes.unwrap_or_default();
+        let (node, now) = (state.node().clone(), state.wall_now());
+        LanesAnswer { node, now, rollout, known, lanes, left_out }
+    };
+    if let Some(rollout) = state.rollouts().get(id) {
+        return Some(answer(state.rollout_report(rollout), state.lanes(id)));
+    }
+    let past = state.past().rollouts.iter().find(|rollout| rollout.id == *id)?;
+    Some(answer(past.clone(), None))
 }

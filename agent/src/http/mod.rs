@@ -1,10 +1,29 @@
 //! Two servers: one for Prometheus and the kubelet, one for people and the CLI.
 //!
 //! - `--listen`: `/metrics`, `/livez`, `/readyz`
-//! - `--api-listen`: `/api/v1/status`, `/api/v1/rollouts`, `/api/v1/failures`
+//! - `--api-listen`: the page at `/`, and `/api/v1/status`, `/api/v1/rollouts`, `/api/v1/failures`,
+//!   `/api/v1/lanes`
+//!
+//! # Layout
+//! - `answer`: what is asked and answered
+//! - `serve`: the routes
+//! - `many`: the same addresses for many agents
+//! - `page`: the page's files, in the binary
+//! - `playback`: a recording in the engine's place
 
 mod answer;
+mod many;
+mod page;
+mod playback;
 mod serve;
 
-pub use answer::{Answer, FailuresAnswer, Query, RolloutsAnswer, ScanStatus, StatusAnswer};
+pub use answer::{
+    Answer, FailuresAnswer, FailuresOf, HistoryStatus, LanesAnswer, PlaybackReport, Query,
+    RolloutsAnswer, ScanStatus, StatusAnswer,
+};
+#[cfg(feature = "probe")]
+pub(crate) use answer::{failures, lanes, rollouts};
+pub use many::{AgentUrl, Many, many};
+pub(crate) use page::page;
+pub use playback::Playback;
 pub use serve::{api, operations, serve};

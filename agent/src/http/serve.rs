@@ -5,22 +5,26 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use axum::{
     Router,
-    extract::State,
+    extract::{Query, State},
     http::{StatusCode, header},
     response::{IntoResponse, Json, Response},
     routing::get,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Answer, Query};
+use super::{
+    answer::{Answer, FailuresOf, Query as Question},
+    page,
+};
+use crate::model::RolloutId;
 
 /// The engine's task as the routes see it.
-type Engine = mpsc::Sender<Query>;
+type Engine = mpsc::Sender<Question>;
 
 /// `/metrics`, `/livez`, `/readyz`.
 pub fn operations(engine: Engine) -> Router {
@@ -31,19 +35,43 @@ pub fn operations(engine: Engine) -> Router {
         .with_state(engine)
 }
 
-/// `/api/v1/…`.
+/// The page and `/api/v1/…`.
 pub fn api(engine: Engine) -> Router {
     Router::new()
-        .route("/api/v1/status", get(|State(engine): State<Engine>| json(engine, Query::Status)))
+        .route("/api/v1/status", get(|State(engine): State<Engine>| json(engine, Question::Status)))
         .route(
             "/api/v1/rollouts",
-            get(|State(engine): State<Engine>| json(engine, Query::Rollouts)),
+            get(|State(engine): State<Engine>| json(engine, Question::Rollouts)),
         )
-        .route(
-            "/api/v1/failures",
-            get(|State(engine): State<Engine>| json(engine, Query::Failures)),
-        )
+        .route("/api/v1/failures", get(failures))
+        .route("/api/v1/lanes", get(lanes))
         .with_state(engine)
+        .merge(page())
+}
+
+async fn failures(State(engine): State<Engine>, Query(of): Query<FailuresOf>) -> Response {
+    json(engine, |reply| Question::Failures(of, reply)).await
+}
+
+/// Whose lanes are asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LanesOf {
+    rollout: RolloutId,
+}
+
+async fn lanes(State(engine): State<Engine>, Query(of): Query<LanesOf>) -> Response {
+    let id = of.rollout.clone();
+    match ask(&engine, |reply| Question::Lanes(of.rollout, reply)).await {
+        Ok(Some(answer)) => Json(answer).into_response(),
+        Ok(None) => {
+            let unknown = format!(
+                "this agent knows no rollout {id}: /api/v1/rollouts lists those it knows\n"
+            );
+            (StatusCode::NOT_FOUND, unknown).into_response()
+        }
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
 }
 
 /// Serves until `shutdown`.
@@ -64,7 +92,7 @@ pub async fn serve(
 
 async fn ask<T>(
     engine: &Engine,
-    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query,
+    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Question,
 ) -> Answer<T> {
     let (reply, answer) = oneshot::channel();
     engine.send(query(reply)).await.map_err(|_| "the agent is shutting down".to_owned())?;
@@ -72,7 +100,7 @@ async fn ask<T>(
 }
 
 async fn metrics(State(engine): State<Engine>) -> Response {
-    match ask(&engine, Query::Metrics).await {
+    match ask(&engine, Question::Metrics).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
             .into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
@@ -80,7 +108,7 @@ async fn metrics(State(engine): State<Engine>) -> Response {
 }
 
 async fn ready(State(engine): State<Engine>) -> Response {
-    match ask(&engine, Query::Status).await {
+    match ask(&engine, Question::Status).await {
         Ok(status) if status.ready => "ok\n".into_response(),
         Ok(status) => {
             (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", status.not_ready.join("\n")))
@@ -92,7 +120,7 @@ async fn ready(State(engine): State<Engine>) -> Response {
 
 async fn json<T: Serialize>(
     engine: Engine,
-    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Query,
+    query: impl FnOnce(oneshot::Sender<Answer<T>>) -> Question,
 ) -> Response {
     match ask(&engine, query).await {
         Ok(answer) => Json(answer).into_response(),

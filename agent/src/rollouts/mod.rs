@@ -467,7 +467,8 @@ fn old_pods(workload_uid: &str, target: &Arc<str>, owners: &Owners) -> OldPods {
             continue;
         }
         match pod.gone {
-            None if pod.facts.finished => {}
+            // One that ended by itself may stay for ever; one that is being deleted goes soon.
+            None if pod.facts.finished && pod.deletion_seen.is_none() => {}
             None => return OldPods::Living,
             gone => last = last.max(gone),
         }

@@ -15,6 +15,7 @@
 //! - `waiting`: evidence that comes late, and what no verdict is given on
 //! - `outage`: the API server was away, or went back in time
 //! - `rollouts`: how rollouts are observed
+//! - `lanes`: each pod's life in a rollout, for the page
 //! - `properties`: what holds for any input
 //! - `recordings`: inputs written down and read back
 
@@ -26,6 +27,7 @@ mod eviction;
 mod faults;
 mod history;
 mod identity;
+mod lanes;
 mod outage;
 mod properties;
 mod recordings;

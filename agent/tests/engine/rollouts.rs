@@ -58,6 +58,37 @@ fn the_last_old_pod_outlives_completion() {
 }
 
 #[test]
+fn an_old_pod_whose_containers_have_exited_is_not_gone_yet() {
+    let mut world = World::rolling();
+    world.gone("old-a");
+    world.set("old", 1, 0, 0);
+    for pod in ["old-b", "old-c"] {
+        world.delete(pod);
+        world.change(pod, |facts| facts.finished = true);
+    }
+    world.gone("old-b");
+    world.workload(2, 3, [3, 3, 3]);
+    assert!(world.rollout().completed.is_some());
+    assert!(world.rollout().last_old_pod_gone.is_none());
+    world.pass(200);
+    world.gone("old-c");
+    assert_eq!(world.rollout().last_old_pod_gone, Some(world.now));
+}
+
+#[test]
+fn an_old_pod_that_was_evicted_and_stays_as_a_record_is_no_old_pod() {
+    let mut world = World::rolling();
+    world.set("old", 1, 0, 0);
+    world.change("old-b", |facts| facts.finished = true);
+    world.delete("old-c");
+    for pod in ["old-a", "old-c"] {
+        world.gone(pod);
+    }
+    world.workload(2, 3, [3, 3, 3]);
+    assert_eq!(world.rollout().last_old_pod_gone, Some(world.now));
+}
+
+#[test]
 fn a_rollout_found_complete_was_complete_when_its_last_pod_became_ready() {
     let mut world = World::empty();
     world.unseen_pod("old-a");

@@ -1,0 +1,86 @@
+//! One rollout.
+
+use anyhow::Result;
+use rollrace_page::{Browser, Scheme};
+
+use crate::served::{Served, expected, failed, picture};
+
+const DRAWN: &str = "return document.querySelectorAll('.picture svg.timeline .lane').length > 0";
+
+#[tokio::test]
+async fn the_timeline_has_a_lane_for_each_pod_and_each_failure_is_in_a_mark() -> Result<()> {
+    let served = Served::node("n1", None).await;
+    let report = expected("n1");
+    let browser = Browser::open(1_360, Scheme::Light).await?;
+    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
+    browser.until("a timeline", DRAWN).await?;
+    for side in ["old", "new"] {
+        let lanes = format!("return document.querySelectorAll('.picture .lane.{side}').length");
+        assert_eq!(browser.number(&lanes).await?, 3, "{side}");
+    }
+    for (class, count) in &report.failures {
+        let marks = format!(
+            "return [...document.querySelectorAll('.picture .lane .mark.of-{class}')].reduce((sum, mark) => sum + Number(mark.dataset.count), 0)"
+        );
+        assert_eq!(u64::try_from(browser.number(&marks).await?)?, *count, "{class}");
+    }
+    for line in ["started", "complete", "gone", "tail"] {
+        let drawn = format!("return document.querySelectorAll('.picture .line.{line}').length");
+        assert_eq!(browser.number(&drawn).await?, 1, "{line}");
+    }
+    let label = browser
+        .text("return document.querySelector('.picture svg.timeline').getAttribute('aria-label')")
+        .await?;
+    assert!(label.contains("6 pods") && label.contains("28 refused"), "{label}");
+    browser.picture(&picture("rollout-light"), 1_360).await?;
+    browser.close().await
+}
+
+#[tokio::test]
+async fn what_was_not_measured_is_said_and_not_shown_as_zero() -> Result<()> {
+    let served = Served::node("n1", None).await;
+    let report = expected("n1");
+    assert!(
+        report.convergence.iter().any(|known| known.seconds.is_none()),
+        "the recording has one"
+    );
+    let browser = Browser::open(1_360, Scheme::Light).await?;
+    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
+    browser.until("a timeline", DRAWN).await?;
+    let figures = browser.text("return document.querySelector('.figures').innerText").await?;
+    assert!(figures.contains("1 pod not measured"), "{figures}");
+    let table =
+        browser.text("return document.querySelector('.settling table').textContent").await?;
+    assert!(table.contains("not measured"), "{table}");
+    browser.close().await
+}
+
+#[tokio::test]
+async fn every_failure_is_listed_with_its_evidence() -> Result<()> {
+    let served = Served::node("n1", None).await;
+    let report = expected("n1");
+    let browser = Browser::open(1_360, Scheme::Dark).await?;
+    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
+    browser.until("a timeline", DRAWN).await?;
+    browser
+        .ask("for (const each of document.querySelectorAll('details')) each.open = true")
+        .await?;
+    let rows =
+        browser.number("return document.querySelectorAll('.listed tbody tr').length").await?;
+    assert_eq!(u64::try_from(rows)?, failed(&report));
+    let without = "return [...document.querySelectorAll('.listed td.evidence')].filter(cell => cell.textContent === '').length";
+    assert_eq!(browser.number(without).await?, 0);
+    browser.picture(&picture("rollout-dark-open"), 1_360).await?;
+    browser.close().await
+}
+
+#[tokio::test]
+async fn a_rollout_that_is_not_known_any_more_is_said_to_be_so() -> Result<()> {
+    let served = Served::node("n1", None).await;
+    let browser = Browser::open(1_360, Scheme::Light).await?;
+    browser.go(&format!("{}#rollout=gone%2Fgone%2F1", served.url())).await?;
+    browser.until("that", "return document.body.innerText.includes('No such rollout')").await?;
+    // Chromium itself tells of the answer "not found".
+    browser.complaints().await?;
+    browser.close().await
+}
