@@ -10,7 +10,7 @@ use rollrace_deploy::{query::Named, rules::Rules};
 /// must leave this list.
 const PROMISED: [(&str, &str, &[&str]); 0] = [];
 
-/// What the PodMonitor puts on every series, and Prometheus itself.
+/// What the `PodMonitor` puts on every series, and Prometheus itself.
 const TARGET: [&str; 7] = ["cluster", "job", "instance", "namespace", "pod", "container", "node"];
 
 /// Metrics by name, with their labels; those that Prometheus makes for each target included.

@@ -38,6 +38,10 @@ const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks at an agent's state, which offers no event to wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// An authority that signed nothing: the lab's server speaks plain HTTP. But a cluster's account brings
+/// one, and without any the agent would look for the system's, which an image from scratch lacks.
+const AUTHORITY: &str = include_str!("authority.pem");
+
 /// An agent process.
 #[derive(Debug)]
 pub struct Agent {
@@ -86,6 +90,9 @@ impl Agent {
         let kubeconfig = out.join(format!("kubeconfig-{name}.yaml"));
         std::fs::write(&kubeconfig, kubeconfig_text(server, &format!("rollrace-agent-{name}")))
             .with_context(|| format!("write {}", kubeconfig.display()))?;
+        let authority = out.join("authority.pem");
+        std::fs::write(&authority, AUTHORITY)
+            .with_context(|| format!("write {}", authority.display()))?;
         let log = out.join(format!("agent-{name}.log"));
         let record = out.join(format!("agent-{name}.record.jsonl"));
         let address = SocketAddr::new(node.address, METRICS_PORT);
@@ -312,7 +319,7 @@ fn kubeconfig_text(server: &str, user: &str) -> String {
         "apiVersion: v1\n\
          kind: Config\n\
          clusters:\n\
-         - name: lab\n  cluster:\n    server: {server}\n\
+         - name: lab\n  cluster:\n    server: {server}\n    certificate-authority: authority.pem\n\
          users:\n\
          - name: {user}\n  user:\n    token: {user}\n\
          contexts:\n\

@@ -45,6 +45,9 @@ pub fn outside(args: &RunArgs) -> Result<ExitCode> {
 /// Runs the lab as the first process of its own namespaces; a fault may befall it.
 pub fn inside(args: &RunArgs, fault: Option<&fault::Plan>) -> Result<ExitCode> {
     isolate::complete()?;
+    if args.pod.is_some() {
+        isolate::unify_cgroups()?;
+    }
     let out = args.out.clone().context("`--inside` needs `--out`")?;
     log_to(&out.join("lab.log"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
