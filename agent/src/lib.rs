@@ -8,9 +8,11 @@
 //! - [`attempts`]: an attempt's life and the taxonomy of failures
 //! - [`owners`], [`rollouts`]: which revision a pod is of, which rollouts are under way
 //! - [`nodes`], [`failing`]: which nodes are lost, which pods keep failing without leaving
+//! - [`advise`]: from a rollout and its pod templates to what should be changed
 //! - [`stale`]: conntrack entries that lead to endpoints which are no more
 //! - [`attribute`]: from a failure to its cause, with the evidence
 
+pub mod advise;
 #[cfg(feature = "probe")]
 pub mod agent;
 pub mod attempts;
@@ -30,6 +32,7 @@ pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod nodes;
+pub mod oncall;
 pub mod owners;
 #[cfg(feature = "probe")]
 pub mod probe;

@@ -7,8 +7,17 @@ use anyhow::{Context as _, bail};
 use crate::shell::workspace;
 
 /// Modules that are pure: data in, data out.
-const PURE: [&str; 8] =
-    ["attempts", "attribute", "endpoints", "engine", "model", "owners", "rollouts", "stale"];
+const PURE: [&str; 9] = [
+    "advise",
+    "attempts",
+    "attribute",
+    "endpoints",
+    "engine",
+    "model",
+    "owners",
+    "rollouts",
+    "stale",
+];
 
 /// What a pure module may not name: I/O, and the time of day.
 const FORBIDDEN: [&str; 14] = [

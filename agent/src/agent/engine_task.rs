@@ -233,6 +233,7 @@ impl EngineTask {
             ("submitted", report.losses.submitted),
         ];
         self.metrics.kernel(&events, &report.lost());
+        self.metrics.flows(&self.state, report.flows_bytes);
         self.metrics.conntrack(&self.state, &self.conntrack.report.borrow());
         self.flush();
     }
@@ -253,9 +254,11 @@ impl EngineTask {
                 drop(reply.send(self.metrics.encode().map_err(|error| error.to_string())));
             }
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Query::Rollouts(reply) => drop(reply.send(Ok(http::rollouts(&self.state)))),
-            Query::Failures(of, reply) => {
-                drop(reply.send(Ok(http::failures(&self.state, &of))));
+            Query::Rollouts(wanted, reply) => {
+                drop(reply.send(Ok(http::rollouts(&self.state, &wanted))));
+            }
+            Query::Failures(wanted, reply) => {
+                drop(reply.send(Ok(http::failures(&self.state, &wanted))));
             }
             Query::Lanes(id, reply) => drop(reply.send(Ok(http::lanes(&self.state, &id)))),
         }
@@ -270,6 +273,11 @@ impl EngineTask {
             last_cost_seconds: report.cost.as_secs_f64(),
             table_entries: report.table.entries,
             table_limit: report.table.limit,
+            table_drops: report
+                .table
+                .dropped
+                .map(|dropped| dropped + report.table.dropped_early.unwrap_or(0)),
+            insert_failed: report.table.insert_failed,
         }
     }
 
@@ -308,6 +316,7 @@ impl EngineTask {
         StatusAnswer {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION"),
+            kubernetes: self.state.kubernetes().cloned(),
             started: self.state.clock().wall(self.started),
             now: self.state.wall_now(),
             playback: None,
@@ -320,6 +329,9 @@ impl EngineTask {
             cancelled_attempts: self.state.cancelled(),
             undirected_attempts: self.state.undirected(),
             unseen_attempts: self.state.unseen(),
+            closed_connections: self.state.closed(),
+            stayed_connections: self.state.stayed(),
+            flows_memory_bytes: report.flows_bytes,
             lower_bound,
             losses,
             forgotten: self.state.forgotten().into(),

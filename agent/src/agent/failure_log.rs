@@ -94,6 +94,7 @@ mod tests {
         let at = Timestamp::UNIX_EPOCH;
         FailureReport {
             class: Class::Refused,
+            client_workload: "".into(),
             client: address,
             original: address,
             backend: None,

@@ -1,8 +1,12 @@
 //! The command line: parse first, then act. One file a subcommand.
 
 mod agent;
+mod ask;
+mod explain;
 mod local;
+mod query;
 mod replay;
+mod report;
 mod ui;
 
 use std::{ffi::OsString, fmt, process::ExitCode};
@@ -22,6 +26,10 @@ enum Command {
     /// Watch this node's connections and the cluster's rollouts (what the `DaemonSet` runs)
     #[cfg(feature = "probe")]
     Agent(agent::Args),
+    /// List rollouts, newest first, with the connections that each of them broke
+    Report(report::Args),
+    /// Say why a rollout broke connections, and what to change
+    Explain(explain::Args),
     /// Run a recording through the engine again and print what it decides
     Replay(replay::Args),
     /// Show what many agents know in the browser, as one page
@@ -32,9 +40,16 @@ enum Command {
     KernelLayout,
 }
 
-/// What the process exits with (`sysexits.h`).
+/// What the process exits with: what the on-call commands found, or why there is no answer
+/// (`sysexits.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
+    /// Nothing failed: 0.
+    Clean,
+    /// Failures were found: 1.
+    Failures,
+    /// It could not be told: 2.
+    CouldNotTell,
     /// Bad usage: 64.
     Usage,
     /// Something needed is unavailable: 69.
@@ -46,10 +61,19 @@ pub enum Exit {
 impl Exit {
     fn code(self) -> u8 {
         match self {
+            Self::Clean => 0,
+            Self::Failures => 1,
+            Self::CouldNotTell => 2,
             Self::Usage => 64,
             Self::Unavailable => 69,
             Self::Internal => 70,
         }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
     }
 }
 
@@ -64,6 +88,11 @@ impl Failed {
     /// Something needed is unavailable.
     pub fn unavailable(error: impl Into<anyhow::Error>) -> Self {
         Self { exit: Exit::Unavailable, error: error.into() }
+    }
+
+    /// What was asked for could not be told.
+    pub fn could_not_tell(error: impl Into<anyhow::Error>) -> Self {
+        Self { exit: Exit::CouldNotTell, error: error.into() }
     }
 
     /// Bad usage.
@@ -99,19 +128,25 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = match cli.command {
         #[cfg(feature = "probe")]
-        Command::Agent(args) => agent::run(args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Ui(args) => ui::run(args),
+        Command::Agent(args) => agent::run(args).map(done),
+        Command::Report(args) => report::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Replay(args) => replay::run(&args).map(done),
+        Command::Ui(args) => ui::run(args).map(done),
         #[cfg(feature = "probe")]
-        Command::KernelLayout => kernel_layout(),
+        Command::KernelLayout => kernel_layout().map(done),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failed) => {
             eprintln!("rollrace: {failed}");
             ExitCode::from(failed.exit.code())
         }
     }
+}
+
+fn done((): ()) -> ExitCode {
+    ExitCode::SUCCESS
 }
 
 #[cfg(feature = "probe")]

@@ -155,6 +155,13 @@ impl Ask {
         Ok(resource)
     }
 
+    /// The server's own version.
+    pub(super) async fn version(&self) -> Result<Arc<str>, Unanswered> {
+        let ask = || self.client.apiserver_version();
+        let version = self.attempt("discover", "the server's version", ask).await?;
+        Ok(version.git_version.into())
+    }
+
     /// Sends a request until it is answered; counted under its resource, of which there are few.
     async fn attempt<T, R>(
         &self,

@@ -84,10 +84,12 @@ pub async fn run(
     let followers = Followers::new(&base, ask.clone());
     let (nodes, node_queue) = nodes::Questions::new();
     let node_look_up = nodes::run(ask.clone(), base.changes.clone(), nodes.clone(), node_queue);
-    let resolver = Resolver::new(ask, base.changes.clone(), base.stats.clone());
+    let resolver = Resolver::new(ask.clone(), base.changes.clone(), base.stats.clone());
     let (questions, queue) = mpsc::channel(QUEUE);
 
     let mut tasks = JoinSet::new();
+    let told = base.changes.clone();
+    tasks.spawn(async move { ("the look at the server's version", version(ask, told).await) });
     let slices = base.clone();
     tasks.spawn(async move { ("the watch of endpointslices", slices.slices().await) });
     let services = base.clone();
@@ -112,6 +114,20 @@ pub async fn run(
         return Ok(());
     }
     Err(anyhow!("{name} ended: nobody takes its changes any more"))
+}
+
+/// Asks once which Kubernetes this is: what can be advised depends on it. Without an answer nothing
+/// but that is missing.
+async fn version(ask: Ask, changes: Changes) -> stream::Stopped {
+    match ask.version().await {
+        Ok(version) => {
+            if let Err(stopped) = changes.send(ClusterChange::Version(version)).await {
+                return stopped;
+            }
+        }
+        Err(error) => tracing::info!("{error}; it stays unknown"),
+    }
+    std::future::pending().await
 }
 
 /// Where look-ups wait.

@@ -75,6 +75,7 @@ pub(super) fn changed(state: &mut State, change: ClusterChange, out: &mut Output
             ask::answered(state, &uid, out);
         }
         ClusterChange::Node { name, facts } => state.nodes.answered(&name, facts, at),
+        ClusterChange::Version(version) => state.kubernetes = Some(version),
         ClusterChange::VersionsRestarted => state.owners.versions_restarted(),
         ClusterChange::Synced(synced) => {
             if state.synced != synced {

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use super::{FreshSyns, State};
-use crate::model::{Convergence, Mono, RolloutId};
+use crate::model::{Convergence, Mono, Rollout, RolloutId};
 
 /// Resolution of the API's times.
 const SECOND: u64 = 1_000_000_000;
@@ -48,6 +48,14 @@ pub(super) fn pod_changed(state: &mut State, uid: &str) {
     }
 }
 
+/// A SYN to a leaving pod was answered by a RST: its listener is closed.
+pub(super) fn refused(rollout: &mut Rollout, endpoint: SocketAddr, pod: &str, at: Mono) {
+    let mut known = rollout.convergence.iter_mut();
+    if let Some(known) = known.find(|known| known.endpoint == endpoint && &*known.pod == pod) {
+        known.first_refused = Some(known.first_refused.map_or(at, |first| first.min(at)));
+    }
+}
+
 fn update(state: &mut State, endpoint: SocketAddr, uid: &str, fresh: Option<&FreshSyns>) {
     let Some((id, deletion, mut measured)) = measure(state, endpoint, uid, fresh) else { return };
     let Some(rollout) = state.rollouts.get_mut(&id) else { return };
@@ -60,6 +68,7 @@ fn update(state: &mut State, endpoint: SocketAddr, uid: &str, fresh: Option<&Fre
             measured.last_fresh_syn = last.filter(|last| *last > deletion);
             measured.nanos = measured.last_fresh_syn.map(|last| last.since(deletion));
             measured.fresh_syns_after = measured.fresh_syns_after.max(known.fresh_syns_after);
+            measured.first_refused = known.first_refused;
             *known = measured;
         }
         None if is_full => state.unmeasured += 1,
@@ -101,6 +110,7 @@ fn measure(
         last_fresh_syn: after.map(|fresh| fresh.last),
         nanos: after.map(|fresh| fresh.last.since(deletion)),
         fresh_syns_after: after.map_or(0, |fresh| count_after(fresh, deletion.plus(precision))),
+        first_refused: None,
     };
     Some((rollout.id.clone(), deletion, measured))
 }

@@ -177,6 +177,8 @@ pub enum ClusterChange {
         /// The node; `None` if there is none of that name.
         facts: Option<Arc<NodeFacts>>,
     },
+    /// The API server's version, as `/version` says it, e.g. `v1.33.1`.
+    Version(Arc<str>),
     /// Versions have begun anew: the API server was restored, and is behind what it said before.
     /// Everything is listed anew after this, and what it says is how things are.
     VersionsRestarted,

@@ -13,12 +13,14 @@
 //! - `ask`: what the API server is asked, and whom it is asked to follow
 //! - `dialled`: which Services this node's clients dial, and how often
 //! - `verdicts`: failures held until they can be decided
+//! - `clients`: whose connections failed
 //! - `converge`: how long after its deletion a pod was still chosen
 //! - `stale`: stale conntrack entries, when to scan for them, which to delete
 //! - `coverage`: since when this agent is there, and the gaps
 //! - `history`: what outlives the agent
 
 mod ask;
+mod clients;
 mod cluster;
 mod converge;
 mod coverage;
@@ -41,7 +43,8 @@ pub use input::{
 pub use lanes::{LaneReport, LanesReport, MAX_LANES};
 pub use report::{
     ConvergenceReport, CoverageReport, CoveredReport, FailureReport, GapReport, RevisionReport,
-    RolloutReport, StaleEndpointReport, StaleReport, TransportAddress, WorkloadName, seconds,
+    RolloutReport, ServiceReport, StaleEndpointReport, StaleReport, TransportAddress, WorkloadName,
+    WorkloadReport, seconds,
 };
 pub use stale::{StaleEndpoint, StaleSum};
 pub use state::{Config, EvictMode, Eviction, FailureLabels, MAX_FAILURES, Outputs, State, Watch};

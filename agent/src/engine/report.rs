@@ -11,7 +11,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{GapReason, StaleEndpoint, StaleSum, State};
-use crate::model::{Cause, Class, Failure, Phase, Revision, Rollout, RolloutId, Side, Transport};
+use crate::{
+    model::{
+        Cause, Class, Failure, Mono, Phase, Revision, Rollout, RolloutId, Side, StrategyFacts,
+        TemplateFacts, Transport,
+    },
+    owners::Pod,
+};
 
 /// An address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +56,9 @@ pub struct FailureReport {
     pub class: Class,
     /// Client.
     pub client: TransportAddress,
+    /// Whose it is: `NAMESPACE/NAME` of a workload of this node, `node NAME`, or `outside`.
+    #[serde(default)]
+    pub client_workload: Arc<str>,
     /// What it dialled.
     pub original: TransportAddress,
     /// Where its last SYN went.
@@ -95,6 +104,9 @@ pub struct RevisionReport {
     pub hash: Arc<str>,
     /// Images.
     pub images: Vec<Arc<str>>,
+    /// What its template says about leaving and arriving, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Arc<TemplateFacts>>,
 }
 
 impl From<&Revision> for RevisionReport {
@@ -103,6 +115,7 @@ impl From<&Revision> for RevisionReport {
             revision: revision.revision.map(|number| number.to_string()),
             hash: revision.hash.clone(),
             images: revision.images.clone(),
+            template: revision.template.clone(),
         }
     }
 }
@@ -124,6 +137,43 @@ pub struct ConvergenceReport {
     pub precision_seconds: f64,
     /// Last fresh SYN.
     pub last_fresh_syn: Option<Timestamp>,
+    /// Deletion → first SYN answered by a RST, in seconds: the listener was closed by then. Null: no
+    /// such SYN was seen. Too long by `precision_seconds` at most.
+    #[serde(default)]
+    pub listener_gap_seconds: Option<f64>,
+    /// The node it ran on, if that is known.
+    #[serde(default)]
+    pub node: Option<Arc<str>>,
+    /// Deletion → the pod object gone, in seconds; null: not seen.
+    #[serde(default)]
+    pub gone_seconds: Option<f64>,
+    /// Exit codes of its containers, as far as they were seen.
+    #[serde(default)]
+    pub exit_codes: BTreeMap<Arc<str>, i32>,
+}
+
+/// The workload of a rollout as it was when the report was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkloadReport {
+    /// Replicas wanted.
+    pub replicas: i32,
+    /// How it replaces its pods; null where its kind does not say.
+    pub strategy: Option<StrategyFacts>,
+    /// Its strategy may take every replica away.
+    pub outage_by_design: bool,
+}
+
+/// A Service that the workload's pods are behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceReport {
+    /// Name.
+    pub name: Arc<str>,
+    /// It has no cluster address.
+    pub headless: bool,
+    /// `publishNotReadyAddresses`.
+    pub publish_not_ready: bool,
+    /// `internalTrafficPolicy` or `externalTrafficPolicy` is Local.
+    pub local_policy: bool,
 }
 
 /// One rollout as `/api/v1/rollouts` shows it.
@@ -157,6 +207,18 @@ pub struct RolloutReport {
     pub failures: BTreeMap<Class, u64>,
     /// Failures begun after completion.
     pub after: u64,
+    /// Failures by side.
+    #[serde(default)]
+    pub sides: BTreeMap<Side, u64>,
+    /// Failures by client workload.
+    #[serde(default)]
+    pub clients: BTreeMap<Arc<str>, u64>,
+    /// The workload itself; null if it is not known.
+    #[serde(default)]
+    pub workload: Option<WorkloadReport>,
+    /// The Services that its pods are behind.
+    #[serde(default)]
+    pub services: Vec<ServiceReport>,
     /// Attempts to its Services.
     pub attempts: u64,
     /// First failure's begin.
@@ -315,6 +377,7 @@ impl State {
         FailureReport {
             class: failure.class,
             client: failure.client.into(),
+            client_workload: failure.client_workload.clone(),
             original: failure.original.into(),
             backend: failure.backend.map(Into::into),
             isn: failure.isn,
@@ -366,28 +429,74 @@ impl State {
             last_old_pod_gone: rollout.last_old_pod_gone.map(|at| clock.wall(at)),
             failures: rollout.failures(),
             after: rollout.failures_after(),
+            sides: rollout.failures_by_side.clone(),
+            clients: rollout.failures_by_client.clone(),
+            workload: self.workload_report(rollout),
+            services: self.service_reports(rollout),
             attempts: rollout.attempts,
             first_failure: rollout.first_failure.map(|at| clock.wall(at)),
             last_failure: rollout.last_failure.map(|at| clock.wall(at)),
-            convergence: rollout
-                .convergence
-                .iter()
-                .map(|known| ConvergenceReport {
-                    endpoint: known.endpoint.into(),
-                    pod: known.pod.clone(),
-                    seconds: known.nanos.map(seconds),
-                    fresh_syns_after: known.fresh_syns_after,
-                    deleted: known.deleted,
-                    precision_seconds: seconds(known.precision_nanos),
-                    last_fresh_syn: known.last_fresh_syn.map(|at| clock.wall(at)),
-                })
-                .collect(),
+            convergence: self.convergence_reports(rollout),
             stale: self.stale_of(&rollout.id).map(|sum| {
                 let of_it = |of: &&StaleEndpoint| of.rollout.as_ref() == Some(&rollout.id);
                 self.stale_of_these(sum, self.stale_endpoints().iter().filter(of_it))
             }),
             lower_bound: partly.is_partial(),
         }
+    }
+}
+
+impl State {
+    fn workload_report(&self, rollout: &Rollout) -> Option<WorkloadReport> {
+        let facts = self.owners().workload_by_uid(&rollout.workload.uid)?;
+        Some(WorkloadReport {
+            replicas: facts.wanted,
+            strategy: facts.strategy.clone(),
+            outage_by_design: facts.outage_by_design,
+        })
+    }
+
+    fn service_reports(&self, rollout: &Rollout) -> Vec<ServiceReport> {
+        let namespace = &rollout.workload.namespace;
+        let services = self.services_of(&rollout.workload).into_iter();
+        let facts = services.filter_map(|name| {
+            let facts = self.endpoints().service_facts(&(namespace.clone(), name))?;
+            Some(ServiceReport {
+                name: facts.name.clone(),
+                headless: facts.cluster_ips.is_empty(),
+                publish_not_ready: facts.publish_not_ready,
+                local_policy: facts.internal_local || facts.external_local,
+            })
+        });
+        facts.collect()
+    }
+
+    fn convergence_reports(&self, rollout: &Rollout) -> Vec<ConvergenceReport> {
+        let clock = self.clock();
+        let pods: BTreeMap<&str, &Pod> = self
+            .owners()
+            .pods_of(&rollout.workload.uid)
+            .map(|pod| (&*pod.facts.name, pod))
+            .collect();
+        let reports = rollout.convergence.iter().map(|known| {
+            let pod = pods.get(&*known.pod);
+            let deleted = clock.mono(known.deleted);
+            let after = |at: Mono| seconds(at.since(deleted));
+            ConvergenceReport {
+                endpoint: known.endpoint.into(),
+                pod: known.pod.clone(),
+                seconds: known.nanos.map(seconds),
+                fresh_syns_after: known.fresh_syns_after,
+                deleted: known.deleted,
+                precision_seconds: seconds(known.precision_nanos),
+                last_fresh_syn: known.last_fresh_syn.map(|at| clock.wall(at)),
+                listener_gap_seconds: known.first_refused.map(after),
+                node: pod.and_then(|pod| pod.facts.node.clone()),
+                gone_seconds: pod.and_then(|pod| pod.gone).map(after),
+                exit_codes: pod.map(|pod| pod.facts.exit_codes.clone()).unwrap_or_default(),
+            }
+        });
+        reports.collect()
     }
 }
 

@@ -195,6 +195,8 @@ pub struct State {
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) coverage: Coverage,
+    /// The API server's version, once it has said it.
+    pub(super) kubernetes: Option<Arc<str>>,
     /// Unanswered entries of the conntrack table.
     pub(super) stale: Table,
     pub(super) stale_figures: Figures,
@@ -207,6 +209,11 @@ pub struct State {
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
     pub(super) unseen: u64,
+    /// Answered connections that an endpoint which did not leave ended.
+    pub(super) stayed: u64,
+    /// Answered connections ended by leaving endpoints of which the wire cannot tell whether anything
+    /// was lost.
+    pub(super) closed: u64,
     /// Endpoints without a convergence for want of room in their rollout.
     pub(super) unmeasured: u64,
     /// Failures whose delay is in no histogram for want of room.
@@ -245,6 +252,7 @@ impl State {
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             coverage: Coverage::default(),
+            kubernetes: None,
             stale: Table::default(),
             stale_figures: Figures::default(),
             past: Past::default(),
@@ -254,6 +262,8 @@ impl State {
             cancelled: 0,
             undirected: 0,
             unseen: 0,
+            stayed: 0,
+            closed: 0,
             unmeasured: 0,
             untimed: 0,
             unlisted: 0,
@@ -263,9 +273,19 @@ impl State {
         }
     }
 
+    /// This node.
+    pub fn node(&self) -> &Arc<str> {
+        &self.config.node
+    }
+
     /// Decided failures, oldest first.
     pub fn failures(&self) -> impl DoubleEndedIterator<Item = &Failure> {
         self.failures.iter()
+    }
+
+    /// Failures decided that are not listed any more: the number of the first that is.
+    pub fn failures_unlisted(&self) -> u64 {
+        self.unlisted
     }
 
     /// Counts by dialled address.
@@ -298,11 +318,6 @@ impl State {
         self.clock.wall(self.now)
     }
 
-    /// This node's name.
-    pub fn node(&self) -> &Arc<str> {
-        &self.config.node
-    }
-
     /// Whether the watches were in step at the last input.
     pub fn is_synced(&self) -> bool {
         self.synced
@@ -316,6 +331,11 @@ impl State {
     /// Failures that wait for their verdict.
     pub fn undecided_failures(&self) -> usize {
         self.held.len()
+    }
+
+    /// The API server's version as it says it; `None` if it was not asked or did not say.
+    pub fn kubernetes(&self) -> Option<&Arc<str>> {
+        self.kubernetes.as_ref()
     }
 
     /// What this agent was there for.
@@ -346,6 +366,17 @@ impl State {
     /// Attempts given up of whose begin nothing was seen: they began before the agent.
     pub fn unseen(&self) -> u64 {
         self.unseen
+    }
+
+    /// Answered connections that endpoints which did not leave ended without an answer: no failures.
+    pub fn stayed(&self) -> u64 {
+        self.stayed
+    }
+
+    /// Answered connections that leaving endpoints closed, of which the wire cannot tell whether
+    /// anything was lost.
+    pub fn closed(&self) -> u64 {
+        self.closed
     }
 
     /// Failures decided as unknown for want of room to hold them, and attempts not held.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::wanted::Wanted;
 use crate::{
     cluster::ClusterSnapshot,
     engine::{
@@ -21,21 +22,11 @@ pub enum Query {
     /// `/api/v1/status`, `/readyz`
     Status(oneshot::Sender<Answer<StatusAnswer>>),
     /// `/api/v1/rollouts`
-    Rollouts(oneshot::Sender<Answer<RolloutsAnswer>>),
+    Rollouts(Wanted, oneshot::Sender<Answer<RolloutsAnswer>>),
     /// `/api/v1/failures`
-    Failures(FailuresOf, oneshot::Sender<Answer<FailuresAnswer>>),
+    Failures(Wanted, oneshot::Sender<Answer<FailuresAnswer>>),
     /// `/api/v1/lanes`; no such rollout: `None`
     Lanes(RolloutId, oneshot::Sender<Answer<Option<LanesAnswer>>>),
-}
-
-/// Which failures are asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FailuresOf {
-    /// Of this rollout alone.
-    pub rollout: Option<RolloutId>,
-    /// At most so many, the newest.
-    pub limit: Option<usize>,
 }
 
 /// An answer, or why there is none.
@@ -48,6 +39,8 @@ pub struct StatusAnswer {
     pub node: Arc<str>,
     /// Version of the agent.
     pub version: &'static str,
+    /// Version of the API server, once it has said it.
+    pub kubernetes: Option<Arc<str>>,
     /// When it started.
     pub started: Timestamp,
     /// The node's civil time at which this was so.
@@ -72,6 +65,13 @@ pub struct StatusAnswer {
     pub undirected_attempts: u64,
     /// Attempts given up of whose begin nothing was seen: they began before the agent.
     pub unseen_attempts: u64,
+    /// Answered connections that leaving endpoints closed, of which the wire cannot tell whether anything
+    /// was lost: no failures.
+    pub closed_connections: u64,
+    /// Answered connections that endpoints which did not leave ended without an answer: no failures.
+    pub stayed_connections: u64,
+    /// Memory of the kernel's map of answered connections, in bytes.
+    pub flows_memory_bytes: u64,
     /// Counts since the start are lower bounds: something below was lost.
     pub lower_bound: bool,
     /// What was lost, by reason.
@@ -124,6 +124,10 @@ pub struct ScanStatus {
     pub table_entries: Option<u64>,
     /// The most that it may hold.
     pub table_limit: Option<u64>,
+    /// Packets dropped for want of room in it, early drops included, since the namespace began.
+    pub table_drops: Option<u64>,
+    /// Entries that could not be inserted: another had taken the tuple.
+    pub insert_failed: Option<u64>,
 }
 
 /// `/api/v1/rollouts`
@@ -144,6 +148,12 @@ pub struct FailuresAnswer {
     pub node: Arc<str>,
     /// How many fit the question, those past its limit included.
     pub matching: usize,
+    /// Where to go on from with `?since=`.
+    #[serde(default)]
+    pub next: u64,
+    /// Asked for by `since`, and not listed any more.
+    #[serde(default)]
+    pub skipped: u64,
     /// Failures, newest last; the last 10,000.
     pub failures: Vec<FailureReport>,
 }
@@ -176,36 +186,52 @@ pub struct PlaybackReport {
     pub cut_off_at: Option<usize>,
 }
 
-/// The rollouts, newest first.
-pub(crate) fn rollouts(state: &State) -> RolloutsAnswer {
+/// The rollouts that are wanted, newest first.
+pub(crate) fn rollouts(state: &State, wanted: &Wanted) -> RolloutsAnswer {
     let rollouts = state.rollouts().all().rev();
+    let rollouts = rollouts.filter(|rollout| wanted.takes_rollout(&rollout.workload));
     let rollouts = rollouts.map(|rollout| state.rollout_report(rollout));
-    let past = state.past().rollouts.iter().rev().cloned();
+    let past = state.past().rollouts.iter().rev().filter(|rollout| wanted.takes_past(rollout));
     RolloutsAnswer {
         node: state.node().clone(),
         now: state.wall_now(),
-        rollouts: rollouts.chain(past).collect(),
+        rollouts: rollouts.chain(past.cloned()).collect(),
     }
 }
 
-/// The failures asked for.
-pub(crate) fn failures(state: &State, of: &FailuresOf) -> FailuresAnswer {
-    let fits = |rollout: &Option<RolloutId>| of.rollout.is_none() || *rollout == of.rollout;
-    let past = || state.past().failures.iter().filter(|failure| fits(&failure.rollout));
-    let present = || state.failures().filter(|failure| fits(&failure.rollout));
+/// The failures that are wanted. Each of this boot has a number, counted from the first that was
+/// decided; those of earlier boots come before all numbers.
+pub(crate) fn failures(state: &State, wanted: &Wanted) -> FailuresAnswer {
+    let first = state.failures_unlisted();
+    let since = wanted.since.unwrap_or(0);
+    let unseen = usize::try_from(since.saturating_sub(first)).unwrap_or(usize::MAX);
+    let past = || {
+        let all = state.past().failures.iter().filter(|_| wanted.since.is_none());
+        all.map(Listed::Past).filter(|failure| wanted.takes(failure))
+    };
+    let present = || {
+        let new = state.failures().skip(unseen);
+        new.map(Listed::Present).filter(|failure| wanted.takes(failure))
+    };
     let matching = past().count() + present().count();
-    let left_out = of.limit.map_or(0, |limit| matching.saturating_sub(limit));
-    let listed = past()
-        .map(Listed::Past)
-        .chain(present().map(Listed::Present))
-        .skip(left_out)
-        .map(|failure| failure.report(state));
-    FailuresAnswer { node: state.node().clone(), matching, failures: listed.collect() }
+    let left_out = wanted.limit.map_or(0, |limit| matching.saturating_sub(limit));
+    let listed = past().chain(present()).skip(left_out).map(|failure| failure.report(state));
+    let count = u64::try_from(state.failures().count()).unwrap_or(u64::MAX);
+    FailuresAnswer {
+        node: state.node().clone(),
+        matching,
+        next: first + count,
+        skipped: if wanted.since.is_some() { first.saturating_sub(since) } else { 0 },
+        failures: listed.collect(),
+    }
 }
 
 /// A failure before it is told: most need not be.
-enum Listed<'a> {
+#[derive(Clone, Copy)]
+pub(super) enum Listed<'a> {
+    /// Of an earlier boot.
     Past(&'a FailureReport),
+    /// Of this one.
     Present(&'a Failure),
 }
 

@@ -16,10 +16,11 @@ mod many;
 mod page;
 mod playback;
 mod serve;
+mod wanted;
 
 pub use answer::{
-    Answer, FailuresAnswer, FailuresOf, HistoryStatus, LanesAnswer, PlaybackReport, Query,
-    RolloutsAnswer, ScanStatus, StatusAnswer,
+    Answer, FailuresAnswer, HistoryStatus, LanesAnswer, PlaybackReport, Query, RolloutsAnswer,
+    ScanStatus, StatusAnswer,
 };
 #[cfg(feature = "probe")]
 pub(crate) use answer::{failures, lanes, rollouts};
@@ -27,3 +28,4 @@ pub use many::{AgentUrl, Many, many};
 pub(crate) use page::page;
 pub use playback::Playback;
 pub use serve::{api, operations, serve};
+pub use wanted::Wanted;

@@ -98,7 +98,9 @@ impl Playback {
                 drop(reply.send(Err("a recording that is played back has no metrics".to_owned())));
             }
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Query::Rollouts(reply) => drop(reply.send(Ok(answer::rollouts(&self.state)))),
+            Query::Rollouts(wanted, reply) => {
+                drop(reply.send(Ok(answer::rollouts(&self.state, &wanted))));
+            }
             Query::Failures(of, reply) => {
                 drop(reply.send(Ok(answer::failures(&self.state, &of))));
             }
@@ -114,6 +116,7 @@ impl Playback {
         StatusAnswer {
             node: state.node().clone(),
             version: env!("CARGO_PKG_VERSION"),
+            kubernetes: state.kubernetes().cloned(),
             started: state.clock().wall(self.begun.1.unwrap_or_default()),
             now: state.wall_now(),
             playback: Some(self.report.clone()),
@@ -126,6 +129,9 @@ impl Playback {
             cancelled_attempts: state.cancelled(),
             undirected_attempts: state.undirected(),
             unseen_attempts: state.unseen(),
+            closed_connections: state.closed(),
+            stayed_connections: state.stayed(),
+            flows_memory_bytes: 0,
             lower_bound: state.lost() > 0 || state.overflowed() > 0,
             losses: BTreeMap::from([
                 ("recorded", state.lost()),
@@ -142,6 +148,8 @@ impl Playback {
                 last_cost_seconds: 0.0,
                 table_entries: None,
                 table_limit: None,
+                table_drops: None,
+                insert_failed: None,
             },
             cluster: ClusterSnapshot::default(),
             history: None,

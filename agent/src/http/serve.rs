@@ -18,8 +18,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answer::{Answer, FailuresOf, Query as Question},
+    answer::{Answer, Query as Question},
     page,
+    wanted::Wanted,
 };
 use crate::model::RolloutId;
 
@@ -41,7 +42,9 @@ pub fn api(engine: Engine) -> Router {
         .route("/api/v1/status", get(|State(engine): State<Engine>| json(engine, Question::Status)))
         .route(
             "/api/v1/rollouts",
-            get(|State(engine): State<Engine>| json(engine, Question::Rollouts)),
+            get(|State(engine): State<Engine>, Query(wanted): Query<Wanted>| {
+                json(engine, |reply| Question::Rollouts(wanted, reply))
+            }),
         )
         .route("/api/v1/failures", get(failures))
         .route("/api/v1/lanes", get(lanes))
@@ -49,8 +52,8 @@ pub fn api(engine: Engine) -> Router {
         .merge(page())
 }
 
-async fn failures(State(engine): State<Engine>, Query(of): Query<FailuresOf>) -> Response {
-    json(engine, |reply| Question::Failures(of, reply)).await
+async fn failures(State(engine): State<Engine>, Query(wanted): Query<Wanted>) -> Response {
+    json(engine, |reply| Question::Failures(wanted, reply)).await
 }
 
 /// Whose lanes are asked for.

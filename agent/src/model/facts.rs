@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::Wall;
+use super::{StrategyFacts, TemplateFacts, Wall};
 
 /// A reference to one object by identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -205,6 +205,9 @@ pub struct ReplicaSetFacts {
     pub replicas: i32,
     /// Images of its template's containers.
     pub images: Vec<Arc<str>>,
+    /// What its template says about leaving and arriving; `None` in recordings from before 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Arc<TemplateFacts>>,
 }
 
 /// One workload that rolls out: Deployment, `StatefulSet`, `DaemonSet`, or another owner of
@@ -227,6 +230,12 @@ pub struct WorkloadFacts {
     pub outage_by_design: bool,
     /// Images of its template's containers.
     pub images: Vec<Arc<str>>,
+    /// What its template says about leaving and arriving; `None` in recordings from before 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Arc<TemplateFacts>>,
+    /// How it replaces its pods; `None` where its kind does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<StrategyFacts>,
     /// What its controller last reported.
     pub status: WorkloadStatus,
 }

@@ -7,10 +7,11 @@ mod conntrack;
 mod facts;
 mod node;
 mod rollout;
+mod template;
 mod time;
 mod verdict;
 
-pub use attempt::{Answer, Attempt, AttemptKey, Drop, Sighting};
+pub use attempt::{Answer, Attempt, AttemptKey, Drop, End, Sighting};
 pub use conntrack::{
     ConntrackEntry, DST_NAT, EntryKey, EvictionResult, SEEN_REPLY, SYN_SENT, Transport,
 };
@@ -19,6 +20,9 @@ pub use facts::{
     SliceFacts, SlicePort, WorkloadFacts, WorkloadStatus,
 };
 pub use node::NodeFacts;
-pub use rollout::{Convergence, Revision, Rollout, RolloutId, WorkloadKey};
+pub use rollout::{Convergence, MAX_CLIENTS, Revision, Rollout, RolloutId, WorkloadKey};
+pub use template::{
+    ContainerFacts, DEFAULT_GRACE_SECONDS, PreStopFacts, ProbeFacts, StrategyFacts, TemplateFacts,
+};
 pub use time::{Clock, Mono, Wall};
 pub use verdict::{Cause, Class, Failure, Phase, Side};

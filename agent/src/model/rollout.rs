@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Class, Mono, Phase, Wall};
+use super::{Class, Mono, Phase, Side, TemplateFacts, Wall};
 
 /// A workload's identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,7 +67,13 @@ pub struct Revision {
     pub hash: Arc<str>,
     /// Images of the template's containers.
     pub images: Vec<Arc<str>>,
+    /// What the template says about leaving and arriving, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Arc<TemplateFacts>>,
 }
+
+/// The most client workloads told apart in one rollout.
+pub const MAX_CLIENTS: usize = 32;
 
 /// A rollout and what it did to this node's connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +99,13 @@ pub struct Rollout {
     pub last_old_pod_gone: Option<Mono>,
     /// Failures on this node, by class and phase.
     pub failures_by_phase: BTreeMap<Class, BTreeMap<Phase, u64>>,
+    /// Failures on this node, by the side that failed.
+    #[serde(default)]
+    pub failures_by_side: BTreeMap<Side, u64>,
+    /// Failures on this node, by the workload whose pod the client is: at most [`MAX_CLIENTS`] of
+    /// them, and the rest under `_other`.
+    #[serde(default)]
+    pub failures_by_client: BTreeMap<Arc<str>, u64>,
     /// Attempts on this node to the workload's Services, from the start until two minutes after the
     /// last old pod was gone.
     pub attempts: u64,
@@ -139,4 +152,8 @@ pub struct Convergence {
     pub nanos: Option<u64>,
     /// Fresh SYNs seen after the deletion.
     pub fresh_syns_after: u64,
+    /// When this node first saw a SYN to it answered by a RST after the deletion: its listener was
+    /// closed by then.
+    #[serde(default)]
+    pub first_refused: Option<Mono>,
 }

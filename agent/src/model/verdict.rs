@@ -21,6 +21,11 @@ names! {
         StaleNat = "stale_nat",
         /// The Service had no usable endpoint and the proxy's rule rejected the SYN.
         Rejected = "rejected",
+        /// The endpoint sent a RST inside an established connection.
+        Reset = "reset",
+        /// The endpoint ended an established connection without a byte of an answer to the client's
+        /// last message.
+        Cut = "cut",
     }
 }
 
@@ -57,11 +62,12 @@ names! {
 }
 
 names! {
-    /// Where in the rollout the attempt began.
+    /// Where in the rollout the failure began: with the first SYN, or with the end of a connection that
+    /// had been answered.
     Phase {
-        /// Its first SYN came before completion.
+        /// It began before completion.
         During = "during",
-        /// Its first SYN came after completion.
+        /// It began after completion.
         After = "after",
         /// The cause is no rollout.
         None = "none",
@@ -75,13 +81,17 @@ pub struct Failure {
     pub class: Class,
     /// Client's address and port.
     pub client: SocketAddr,
+    /// Whose it is: `NAMESPACE/NAME` of a workload of this node, `node NAME`, or `outside`.
+    #[serde(default)]
+    pub client_workload: Arc<str>,
     /// What it dialled.
     pub original: SocketAddr,
     /// Where its last SYN went.
     pub backend: Option<SocketAddr>,
     /// Initial sequence number.
     pub isn: u32,
-    /// Begin of the attempt: `connect()` where it was seen, else the first SYN.
+    /// Begin of the attempt: `connect()` where it was seen, else the first SYN. Of a connection that was
+    /// answered: its answer; if it is older than the agent, the first message that was seen.
     pub first_syn: Mono,
     /// SYNs seen.
     pub syns: u32,

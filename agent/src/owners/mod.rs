@@ -351,6 +351,7 @@ impl Owners {
             revision: workload.status.revision,
             hash,
             images: workload.images.clone(),
+            template: workload.template.clone(),
         })
     }
 
@@ -402,7 +403,12 @@ enum Fits {
 
 /// A `ReplicaSet`'s revision.
 pub fn revision(set: &ReplicaSetFacts) -> Revision {
-    Revision { revision: set.revision, hash: set.template_hash.clone(), images: set.images.clone() }
+    Revision {
+        revision: set.revision,
+        hash: set.template_hash.clone(),
+        images: set.images.clone(),
+        template: set.template.clone(),
+    }
 }
 
 fn key(namespace: &Arc<str>, object: &ObjectRef) -> WorkloadKey {

@@ -34,6 +34,7 @@ fn set(version: u64, wanted: i32, replicas: i32) -> Arc<ReplicaSetFacts> {
         wanted,
         replicas,
         images: Vec::new(),
+        template: None,
     })
 }
 

@@ -259,6 +259,8 @@ impl Rollouts {
             superseded: false,
             last_old_pod_gone: None,
             failures_by_phase: BTreeMap::new(),
+            failures_by_side: BTreeMap::new(),
+            failures_by_client: BTreeMap::new(),
             attempts: 0,
             first_failure: None,
             last_failure: None,

@@ -152,6 +152,8 @@ fn what_the_api_server_said_is_bounded_each_kind_by_itself() {
             held: false,
             outage_by_design: false,
             images: Vec::new(),
+            template: None,
+            strategy: None,
             status: rollrace::model::WorkloadStatus::default(),
         };
         world.cluster(ClusterChange::Workload(Arc::new(facts)));
@@ -191,6 +193,7 @@ fn rollouts_and_their_sets_beyond_the_bound_leave_the_newest() {
                 wanted: 1,
                 replicas: 1,
                 images: Vec::new(),
+                template: None,
             };
             world.cluster(ClusterChange::ReplicaSet(Arc::new(set)));
         }

@@ -92,6 +92,7 @@ fn past_the_bound_workloads_are_not_followed_and_that_is_counted_once_each() {
             wanted: 1,
             replicas: 1,
             images: Vec::new(),
+            template: None,
         };
         world.cluster(ClusterChange::ReplicaSet(Arc::new(set)));
     }

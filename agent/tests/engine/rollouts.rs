@@ -43,6 +43,23 @@ fn a_paused_rollout_stays_open() {
 }
 
 #[test]
+fn an_old_pod_whose_containers_have_ended_is_not_gone_yet() {
+    let mut world = World::rolling();
+    world.set("old", 1, 0, 0);
+    world.delete("old-b");
+    world.delete("old-c");
+    world.gone("old-a");
+    world.gone("old-b");
+    world.change("old-c", |pod| pod.finished = true);
+    world.workload(2, 3, [3, 3, 3]);
+    assert!(world.rollout().completed.is_some());
+    assert!(world.rollout().last_old_pod_gone.is_none());
+    world.pass(1_000);
+    world.gone("old-c");
+    assert_eq!(world.rollout().last_old_pod_gone, Some(world.now));
+}
+
+#[test]
 fn the_last_old_pod_outlives_completion() {
     let mut world = World::rolling();
     world.set("old", 1, 0, 0);

@@ -376,6 +376,7 @@ impl World {
             wanted,
             replicas,
             images: vec![format!("api:{revision}").into()],
+            template: None,
         };
         self.cluster(ClusterChange::ReplicaSet(Arc::new(facts)));
     }
@@ -404,6 +405,8 @@ impl World {
             held,
             outage_by_design: false,
             images: Vec::new(),
+            template: None,
+            strategy: None,
             status: WorkloadStatus {
                 observed_generation: i64::try_from(revision).unwrap(),
                 replicas,

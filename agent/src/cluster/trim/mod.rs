@@ -8,6 +8,7 @@ mod pod;
 mod replica_set;
 mod service;
 mod slice;
+mod template;
 mod workload;
 
 use std::{fmt::Display, net::IpAddr, str::FromStr, sync::Arc};

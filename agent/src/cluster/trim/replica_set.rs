@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1 as api;
 use serde_json::Value;
 
-use super::{controller, first_label, images, revision, text};
+use super::{controller, first_label, images, revision, template::template, text};
 use crate::{cluster::object::Facts, model::ReplicaSetFacts};
 
 impl Facts for ReplicaSetFacts {
@@ -26,7 +26,8 @@ impl Facts for ReplicaSetFacts {
             resource_version: text(set.metadata.resource_version),
             wanted: spec.replicas.unwrap_or(1),
             replicas: set.status.map_or(0, |status| status.replicas),
-            images: images(spec.template.and_then(|template| template.spec)),
+            template: template(spec.template.as_ref().and_then(|pods| pods.spec.as_ref())),
+            images: images(spec.template.and_then(|pods| pods.spec)),
         })
     }
 }

@@ -16,10 +16,10 @@ use kube::core::Selector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{images, parsed, revision, text};
+use super::{images, parsed, revision, template::template, text};
 use crate::{
     cluster::object::Facts,
-    model::{ObjectRef, WorkloadFacts, WorkloadStatus},
+    model::{ObjectRef, StrategyFacts, WorkloadFacts, WorkloadStatus},
 };
 
 /// An owner of `ReplicaSet`s of a kind that is not built in, such as Argo's `Rollout`.
@@ -59,6 +59,17 @@ fn object(kind: &str, api_version: &str, metadata: &ObjectMeta) -> ObjectRef {
 
 fn template_images(template: PodTemplateSpec) -> Vec<Arc<str>> {
     images(template.spec)
+}
+
+/// A strategy with its numbers worked out; `kind` is what the API takes an absent type for.
+fn strategy_facts(kind: Option<&str>, surge: Option<i32>, unavailable: i32) -> StrategyFacts {
+    let kind = kind.unwrap_or("RollingUpdate");
+    let rolls = kind == "RollingUpdate";
+    StrategyFacts {
+        kind: kind.into(),
+        max_surge: surge.filter(|_| rolls),
+        max_unavailable: Some(unavailable).filter(|_| rolls),
+    }
 }
 
 /// How many of `of` a number or a percentage means.
@@ -101,6 +112,8 @@ impl Facts for Workload<Deployment> {
             held: spec.paused.unwrap_or(false),
             outage_by_design: strategy.type_.as_deref() == Some("Recreate")
                 || (wanted > 0 && unavailable >= wanted),
+            template: template(spec.template.spec.as_ref()),
+            strategy: Some(strategy_facts(strategy.type_.as_deref(), Some(surge), unavailable)),
             images: template_images(spec.template),
             status: WorkloadStatus {
                 observed_generation: status.observed_generation.unwrap_or(0),
@@ -136,6 +149,8 @@ impl Facts for Workload<StatefulSet> {
             wanted,
             held: strategy.type_.as_deref() == Some("OnDelete"),
             outage_by_design: wanted > 0 && unavailable >= wanted,
+            template: template(spec.template.spec.as_ref()),
+            strategy: Some(strategy_facts(strategy.type_.as_deref(), None, unavailable)),
             images: template_images(spec.template),
             status: WorkloadStatus {
                 observed_generation: status.observed_generation.unwrap_or(0),
@@ -177,6 +192,8 @@ impl Facts for Workload<DaemonSet> {
             wanted,
             held: strategy.type_.as_deref() == Some("OnDelete"),
             outage_by_design: wanted > 0 && surge == 0 && unavailable >= wanted,
+            template: template(spec.template.spec.as_ref()),
+            strategy: Some(strategy_facts(strategy.type_.as_deref(), Some(surge), unavailable)),
             images: template_images(spec.template),
             status: WorkloadStatus {
                 observed_generation: status.observed_generation.unwrap_or(0),
@@ -242,6 +259,8 @@ impl Facts for Workload<Unknown> {
             wanted: shape.spec.replicas.unwrap_or(1),
             held: shape.spec.paused || !shape.status.pause_conditions.is_empty(),
             outage_by_design: false,
+            template: template(shape.spec.template.as_ref().and_then(|pods| pods.spec.as_ref())),
+            strategy: None,
             images: shape.spec.template.map(template_images).unwrap_or_default(),
             status: WorkloadStatus {
                 // A controller that reports none, or a hash (old Argo), is taken at its word.
