@@ -10,7 +10,7 @@ use crate::{
 /// Arguments of `image`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Then, for example:\n  podman load -i target/image/rollrace-0.1.0.oci.tar\n  ctr -n k8s.io images import target/image/rollrace-0.1.0.oci.tar\n  skopeo copy oci-archive:target/image/rollrace-0.1.0.oci.tar docker://registry.example.com/rollrace:0.1.0"
+    after_help = "Then, for example:\n  podman load -i target/image/rollrace-0.1.0.oci.tar\n  ctr -n k8s.io images import --base-name registry.example.com/rollrace target/image/rollrace-0.1.0.oci.tar\n  skopeo copy oci-archive:target/image/rollrace-0.1.0.oci.tar docker://registry.example.com/rollrace:0.1.0"
 )]
 pub struct Args {
     /// Install what is missing without asking

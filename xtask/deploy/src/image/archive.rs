@@ -109,10 +109,7 @@ impl Archive {
             "annotations": run["Labels"],
         }))?;
         let mut entry = described("application/vnd.oci.image.manifest.v1+json", &manifest);
-        entry["annotations"] = json!({
-            "org.opencontainers.image.ref.name": tag,
-            "io.containerd.image.name": format!("docker.io/library/rollrace:{tag}"),
-        });
+        entry["annotations"] = json!({"org.opencontainers.image.ref.name": tag});
         let index = serde_json::to_vec(&json!({"schemaVersion": 2, "manifests": [entry]}))?;
         let blob = |bytes: &[u8]| format!("blobs/{}", digest(bytes).replace(':', "/"));
         let mut files: BTreeMap<String, Option<Vec<u8>>> = BTreeMap::new();
