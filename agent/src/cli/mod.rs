@@ -4,7 +4,6 @@ mod agent;
 mod ask;
 mod explain;
 mod local;
-mod query;
 mod replay;
 mod report;
 mod ui;
@@ -132,7 +131,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Replay(args) => replay::run(&args).map(done),
-        Command::Ui(args) => ui::run(args).map(done),
+        Command::Ui(args) => ui::run(&args).map(done),
         #[cfg(feature = "probe")]
         Command::KernelLayout => kernel_layout().map(done),
     };

@@ -137,6 +137,8 @@ pub struct RolloutsAnswer {
     pub node: Arc<str>,
     /// The node's civil time at which this was so.
     pub now: Timestamp,
+    /// How many fit the question, those past its limit included.
+    pub matching: usize,
     /// Rollouts, newest first.
     pub rollouts: Vec<RolloutReport>,
 }
@@ -188,14 +190,19 @@ pub struct PlaybackReport {
 
 /// The rollouts that are wanted, newest first.
 pub(crate) fn rollouts(state: &State, wanted: &Wanted) -> RolloutsAnswer {
-    let rollouts = state.rollouts().all().rev();
-    let rollouts = rollouts.filter(|rollout| wanted.takes_rollout(&rollout.workload));
-    let rollouts = rollouts.map(|rollout| state.rollout_report(rollout));
-    let past = state.past().rollouts.iter().rev().filter(|rollout| wanted.takes_past(rollout));
+    let present = || {
+        let all = state.rollouts().all().rev();
+        all.filter(|rollout| wanted.takes_rollout(&rollout.workload))
+    };
+    let past =
+        || state.past().rollouts.iter().rev().filter(|rollout| wanted.takes_past(rollout)).cloned();
+    let matching = present().count() + past().count();
+    let rollouts = present().map(|rollout| state.rollout_report(rollout)).chain(past());
     RolloutsAnswer {
         node: state.node().clone(),
         now: state.wall_now(),
-        rollouts: rollouts.chain(past.cloned()).collect(),
+        matching,
+        rollouts: rollouts.take(wanted.limit.unwrap_or(usize::MAX)).collect(),
     }
 }
 

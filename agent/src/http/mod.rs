@@ -2,16 +2,18 @@
 //!
 //! - `--listen`: `/metrics`, `/livez`, `/readyz`
 //! - `--api-listen`: the page at `/`, and `/api/v1/status`, `/api/v1/rollouts`, `/api/v1/failures`,
-//!   `/api/v1/lanes`
+//!   `/api/v1/lanes`, `/api/v1/explain`
 //!
 //! # Layout
 //! - `answer`: what is asked and answered
 //! - `serve`: the routes
+//! - `explain`: why connections failed in a rollout
 //! - `many`: the same addresses for many agents
 //! - `page`: the page's files, in the binary
 //! - `playback`: a recording in the engine's place
 
 mod answer;
+mod explain;
 mod many;
 mod page;
 mod playback;
@@ -24,7 +26,7 @@ pub use answer::{
 };
 #[cfg(feature = "probe")]
 pub(crate) use answer::{failures, lanes, rollouts};
-pub use many::{AgentUrl, Many, many};
+pub use many::{Many, many};
 pub(crate) use page::page;
 pub use playback::Playback;
 pub use serve::{api, operations, serve};

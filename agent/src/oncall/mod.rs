@@ -8,17 +8,25 @@
 //! - `recording`: a recording as the answer of the agent that made it
 //! - [`gather`]: all of them in parallel, and who did not answer
 //! - [`join`]: one rollout out of what each node knows of it
+//! - [`explained`]: why connections failed in one rollout, as text and as data
+//! - [`query`]: what agents are asked to select
 //! - [`workload`]: `KIND/NAME` as people write it
 //! - [`show`]: tables, text, JSON and YAML
 
 pub mod answers;
 mod cluster;
+mod explained;
 mod fetch;
 mod gather;
 pub mod join;
+pub mod query;
 mod recording;
 pub mod show;
 pub mod workload;
 
 pub use cluster::{AGENT_LABELS, AGENT_PORT, Access, AccessError, ClusterOptions};
-pub use gather::{Asked, Gathered, Source, SourceError, gather};
+pub use explained::{Explained, case, explained};
+pub use fetch::Agent;
+pub use gather::{
+    Answered, Asked, Found, Gathered, Source, SourceError, find, gather, gather_from,
+};

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     answers::{self, Coverage, Failures, Rollouts, Status},
@@ -37,7 +36,7 @@ pub(super) fn gather(path: &Path) -> Result<Gathered, RecordError> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kubernetes: state.kubernetes().map(|version| answers::plain(version)),
         started: started.unwrap_or_default(),
-        coverage: as_answered::<_, Coverage>(&state.coverage_report()),
+        coverage: answers::as_told::<_, Coverage>(&state.coverage_report()),
         ready: true,
         failures: u64::try_from(decided).unwrap_or(u64::MAX),
         lower_bound: state.lost() > 0 || state.overflowed() > 0,
@@ -46,10 +45,11 @@ pub(super) fn gather(path: &Path) -> Result<Gathered, RecordError> {
         ..Status::default()
     };
     let rollouts = state.rollouts().all().rev();
-    let rollouts = rollouts.map(|rollout| as_answered(&state.rollout_report(rollout)));
-    let rollouts = rollouts.chain(state.past().rollouts.iter().rev().map(as_answered)).collect();
-    let failures = state.failures().map(|failure| as_answered(&state.failure_report(failure)));
-    let failures = state.past().failures.iter().map(as_answered).chain(failures).collect();
+    let rollouts = rollouts.map(|rollout| answers::as_told(&state.rollout_report(rollout)));
+    let rollouts =
+        rollouts.chain(state.past().rollouts.iter().rev().map(answers::as_told)).collect();
+    let failures = state.failures().map(|failure| answers::as_told(&state.failure_report(failure)));
+    let failures = state.past().failures.iter().map(answers::as_told).chain(failures).collect();
     gathered.answered.push(Answered {
         agent: path.display().to_string(),
         status,
@@ -57,10 +57,4 @@ pub(super) fn gather(path: &Path) -> Result<Gathered, RecordError> {
         failures: Failures { node, failures, ..Failures::default() },
     });
     Ok(gathered)
-}
-
-/// The same report as it would have come over the wire.
-fn as_answered<R: Serialize, T: DeserializeOwned>(report: &R) -> T {
-    let bytes = serde_json::to_vec(report).expect("a report has only text as keys");
-    answers::read(&bytes).expect("this version reads what it writes")
 }

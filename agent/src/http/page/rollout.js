@@ -2,7 +2,7 @@
 
 import { CLASSES, at, count, glyph, h, inOrder, length, moment, plural, revisions, socket, zone } from "./words.js";
 import { classes, failed, risk, state } from "./list.js";
-import { convergence, hasLongTail, timeline } from "./timeline.js";
+import { chosen, convergence, hasLongTail, timeline } from "./timeline.js";
 
 const LISTED = 200;
 
@@ -11,6 +11,7 @@ export class View {
   #parts = {};
   #shown = {};
   #zoom = null;
+  #everyLane = false;
   #data = null;
 
   constructor() {
@@ -18,7 +19,8 @@ export class View {
     this.element = h("article", { class: "rollout", "aria-labelledby": "rollout-title" },
       part("head"), part("figures"),
       h("div", { class: "columns" },
-        h("div", { class: "pictures" }, part("picture"), part("settling"))),
+        h("div", { class: "pictures" }, part("picture"), part("settling")),
+        part("explained")),
       part("listed"), part("pods"));
     new ResizeObserver(() => this.#draw()).observe(this.#parts.picture);
   }
@@ -31,6 +33,8 @@ export class View {
     this.#put("figures", [rollout, Math.floor(now / 1000), zone()], () => figures(rollout, now));
     this.#put("listed", [data.failures, data.matching, zone()], () => listed(data));
     this.#put("pods", [data.lanes, zone()], () => pods(data));
+    this.#put("explained", [data.explained], () => explained(data.explained));
+    this.#parts.explained.hidden = !data.explained;
     this.#draw();
   }
 
@@ -54,11 +58,15 @@ export class View {
     const long = hasLongTail(data);
     const zoom = long ? (this.#zoom ?? "all") : "all";
     const moves = data.rollout.completed ? 0 : data.now;
-    this.#put("picture", [width, zoom, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
+    const { shown, hidden } = chosen(data, this.#everyLane);
+    this.#put("picture", [width, zoom, shown.length, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
       h("div", { class: "picture-head" }, h("h2", {}, "Timeline"), long ? this.#zooms(zoom) : null),
       legend(data),
       data.lanes.length === 0 ? h("p", { class: "note" }, data.lanesKnown ? "None of its pods has been seen in a slice." : "The lives of its pods are not known any more: it was before the machine's last boot.") : null,
-      timeline(data, { width, zoom }),
+      timeline(data, { width, zoom, lanes: shown }),
+      hidden > 0 ? h("p", { class: "note" }, `${plural(hidden, "pod")} without a failure not drawn. `, h("button", {
+        type: "button", "data-key": "every lane", onclick: () => { this.#everyLane = true; this.#draw(); },
+      }, "Draw all")) : null,
       data.matching > data.failures.length ? h("p", { class: "note" }, `Drawn are the newest ${count(data.failures.length)} of ${count(data.matching)} failures.`) : null,
       data.leftOut > 0 ? h("p", { class: "note" }, `${plural(data.leftOut, "more pod")} not shown.`) : null,
     ]);
@@ -132,6 +140,36 @@ function settling(measured, width) {
     convergence(measured, { width }),
     details("convergence", "As a table", table("Convergence by node and pod", ["Node", "Pod", "Convergence", "Too long by at most", "New connections after"], rows, 2)),
   ];
+}
+
+const WEIGHTS = { "✗": "fault", "!": "risk", "✓": "fine" };
+
+/** A line of the text: an item, or what is indented below it: words, or what can be copied as it is. */
+function line(text, isVerbatim) {
+  if (text.startsWith(" ")) return isVerbatim ? h("code", { class: "verbatim" }, text.slice(4)) : h("p", { class: "because" }, text.trim());
+  const [, mark, rest, rule] = text.match(/^(\S+ )?(.*?)(?: \[([a-z_]+)\])?$/);
+  return h("p", { class: `item ${WEIGHTS[mark?.trim()] ?? ""}` }, h("span", { class: "item-mark" }, mark), rest, rule ? h("code", { class: "rule" }, ` ${rule}`) : null);
+}
+
+/** The text of `rollrace explain` in sections; its patch can be copied. */
+function explained(told) {
+  if (!told) return null;
+  // The heading and what happened when are told by the page itself.
+  const sections = told.text.split(/^(?=[A-Z][A-Z ,']+$)/m).slice(1).filter((section) => !section.startsWith("WHAT HAPPENED"));
+  const shown = sections.map((section) => {
+    const [title, ...lines] = section.trimEnd().split("\n");
+    const words = title[0] + title.slice(1).toLowerCase();
+    return [h("h3", {}, words), lines.filter(Boolean).map((each) => line(each, title === "WHAT TO CHANGE"))];
+  });
+  const copy = told.patch && navigator.clipboard ? h("button", {
+    type: "button", "data-key": "copy",
+    onclick: async (event) => {
+      const button = event.currentTarget;
+      await navigator.clipboard.writeText(told.patch);
+      button.textContent = "Copied";
+    },
+  }, "Copy the patch") : null;
+  return [h("div", { class: "picture-head" }, h("h2", {}, "Explained"), copy), shown];
 }
 
 function listed({ failures, matching, now }) {

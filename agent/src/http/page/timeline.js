@@ -30,9 +30,20 @@ export function hasLongTail(data) {
   return whole.until - whole.from > 2.5 * (race.until - race.from);
 }
 
-/** The picture, `width` pixels wide. */
-export function timeline(data, { width, zoom }) {
-  const { rollout, lanes, failures, gaps, coveredSince, now } = data;
+/** More lanes than this are too many to look at: those without a failure are left out at first. */
+const MANY = 60;
+
+/** The lanes to draw, and how many are left out for want of a failure. */
+export function chosen({ lanes, failures }, all) {
+  if (all || lanes.length <= MANY) return { shown: lanes, hidden: 0 };
+  const hit = new Set(failures.map((failure) => failure.pod));
+  const shown = lanes.filter((lane) => hit.has(lane.pod));
+  return { shown, hidden: lanes.length - shown.length };
+}
+
+/** The picture, `width` pixels wide, with these lanes. */
+export function timeline(data, { width, zoom, lanes }) {
+  const { rollout, failures, gaps, coveredSince, now } = data;
   const narrow = width < 620;
   const [left, right] = narrow ? [8, 34] : [Math.min(260, width * 0.26), 52];
   const range = span(data, zoom);
@@ -98,13 +109,7 @@ export function timeline(data, { width, zoom }) {
   }
 
   function bins(own, name, middle) {
-    const byBin = new Map();
-    for (const failure of own) {
-      const time = at(failure.first_syn);
-      if (!inside(time)) continue;
-      const bin = Math.floor(scale(time) / BIN);
-      byBin.set(bin, [...(byBin.get(bin) ?? []), time]);
-    }
+    const byBin = grouped(own.map((failure) => at(failure.first_syn)).filter(inside), (time) => Math.floor(scale(time) / BIN));
     return [...byBin.values()].map((times) => {
       const x = scale(times.reduce((total, time) => total + time, 0) / times.length);
       const size = 0.85 + Math.min(0.55, Math.log10(times.length) * 0.4);
@@ -213,12 +218,18 @@ function short(name, letters) {
 
 function shareOut(lanes, failures) {
   const uids = new Map(lanes.map((lane) => [lane.pod, lane.uid]));
-  const byLane = new Map();
-  for (const failure of failures) {
-    const uid = uids.get(failure.pod) ?? "";
-    byLane.set(uid, [...(byLane.get(uid) ?? []), failure]);
+  return grouped(failures, (failure) => uids.get(failure.pod) ?? "");
+}
+
+/** Items by what `of` says of each. */
+function grouped(items, of) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = of(item);
+    if (groups.has(key)) groups.get(key).push(item);
+    else groups.set(key, [item]);
   }
-  return byLane;
+  return groups;
 }
 
 function stepFor(least) {
@@ -262,7 +273,7 @@ export function convergence(measured, { width }) {
     const parts = [s("text", { x: narrow ? left : 0, y: narrow ? top : middle + 4, class: "pod" }, name)];
     parts.push(s("path", { d: `M${left} ${middle}H${width - right}`, class: "grid" }));
     if (known.length === 0) {
-      parts.push(s("text", { x: left + 6, y: middle - 5, class: "unknown" }, "not measured: no new connection came after the deletion"));
+      parts.push(s("text", { x: left + 6, y: middle - 5, class: "unknown" }, narrow ? "not measured" : "not measured: no new connection came after the deletion"));
     } else {
       const most = known.reduce((best, each) => (each.seconds > best.seconds ? each : best));
       const certain = Math.max(0, most.seconds - most.precision_seconds);

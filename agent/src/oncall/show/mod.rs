@@ -18,7 +18,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 pub use data::{ExplainData, ReportData};
-pub use explain::explain;
+pub use explain::{explain, explain_plainly};
 pub use failures::failure_line;
 pub use report::report;
 pub use style::Style;

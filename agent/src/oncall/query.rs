@@ -3,7 +3,7 @@
 use crate::oncall::workload::Wanted;
 
 /// Query of `/api/v1/rollouts`.
-pub(super) fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> String {
+pub fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> String {
     let mut pairs = Vec::new();
     if let Some(namespace) = namespace {
         pairs.push(("namespace", namespace.to_owned()));
@@ -18,7 +18,7 @@ pub(super) fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> St
 }
 
 /// Pairs as a query; what is not plain is written in percent.
-pub(super) fn encode(pairs: &[(&str, String)]) -> String {
+pub fn encode(pairs: &[(&str, String)]) -> String {
     let pairs = pairs.iter().map(|(key, value)| {
         let value: String = value
             .bytes()
