@@ -1,5 +1,7 @@
 // What the nodes know, joined. One agent's answer is joined with nothing, and stays what it is.
 
+import { failedAt } from "./words.js";
+
 const sum = (items, of) => items.reduce((total, item) => total + (of(item) ?? 0), 0);
 
 /** The earliest, or with -1 the latest, of RFC 3339 times in UTC; null if there is none. */
@@ -102,7 +104,7 @@ export function lanes(answers) {
 /** The failures of all agents, oldest first. */
 export function failures(answers) {
   const listed = answers.flatMap(({ answer }) => (answer?.failures ?? []).map((failure) => ({ node: answer.node, ...failure })));
-  listed.sort((a, b) => Date.parse(a.first_syn) - Date.parse(b.first_syn));
+  listed.sort((a, b) => Date.parse(failedAt(a)) - Date.parse(failedAt(b)));
   return { listed, matching: sum(answers, ({ answer }) => answer?.matching) };
 }
 

@@ -6,7 +6,7 @@ import { list } from "./list.js";
 import { View } from "./rollout.js";
 import { at, count, h, inUtc, length, moment, plural, setUtc, store, stored, time, zone } from "./words.js";
 
-/** The newest so many are asked for. */
+/** The newest so many are asked for, failures of all agents together. */
 const MARKS = 2_000;
 const ROLLOUTS = 200;
 const EXPLAIN_MS = 30_000;
@@ -51,7 +51,8 @@ async function details(id) {
     const nodes = new Set(rollout.nodes.filter((seen) => seen.id === own).map((seen) => seen.node));
     const of = async (path) => (await ofRollout(path)).filter(({ answer }) => nodes.has(answer?.node));
     const query = `rollout=${encodeURIComponent(own)}`;
-    return Promise.all([of(`api/v1/lanes?${query}`), of(`api/v1/failures?${query}&limit=${MARKS}`)]);
+    const limit = Math.max(20, Math.floor(MARKS / known.status.length));
+    return Promise.all([of(`api/v1/lanes?${query}`), of(`api/v1/failures?${query}&limit=${limit}`)]);
   });
   const [told, explained] = await Promise.all([Promise.all(asked), explain(rollout)]);
   return { explained, lanes: told.flatMap(([lanes]) => lanes), failures: told.flatMap(([, failures]) => failures) };

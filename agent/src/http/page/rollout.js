@@ -1,10 +1,12 @@
 // One rollout: its figures, its timeline, why, and the failures one by one.
 
-import { CLASSES, at, count, glyph, h, inOrder, length, moment, plural, revisions, socket, zone } from "./words.js";
+import { CLASSES, at, count, failedAt, glyph, h, inOrder, length, moment, plural, revisions, socket, zone } from "./words.js";
 import { classes, failed, risk, state } from "./list.js";
-import { chosen, convergence, hasLongTail, timeline } from "./timeline.js";
+import { chosen, convergence, timeline, zooms } from "./timeline.js";
 
 const LISTED = 200;
+/** No picture is drawn narrower than this. */
+const NARROWEST = 240;
 
 /** The view: made once a rollout, then shown what is new. */
 export class View {
@@ -53,14 +55,17 @@ export class View {
 
   #draw() {
     const data = this.#data;
-    const width = Math.floor(this.#parts.picture.clientWidth);
-    if (!data || width === 0) return;
-    const long = hasLongTail(data);
-    const zoom = long ? (this.#zoom ?? "all") : "all";
+    const { clientWidth } = this.#parts.picture;
+    if (!data || clientWidth === 0) return;
+    const { paddingLeft, paddingRight } = getComputedStyle(this.#parts.picture);
+    const width = Math.max(NARROWEST, Math.floor(clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight)));
+    // All failures are in the first picture; when the last stale entry goes may be two minutes later.
+    const offered = zooms(data);
+    const zoom = offered.includes(this.#zoom) ? this.#zoom : "failures";
     const moves = data.rollout.completed ? 0 : data.now;
     const { shown, hidden } = chosen(data, this.#everyLane);
-    this.#put("picture", [width, zoom, shown.length, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
-      h("div", { class: "picture-head" }, h("h2", {}, "Timeline"), long ? this.#zooms(zoom) : null),
+    this.#put("picture", [width, zoom, offered, shown.length, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
+      h("div", { class: "picture-head" }, h("h2", {}, "Timeline"), offered.length > 1 ? this.#zooms(offered, zoom) : null),
       legend(data),
       data.lanes.length === 0 ? h("p", { class: "note" }, data.lanesKnown ? "None of its pods has been seen in a slice." : "The lives of its pods are not known any more: it was before the machine's last boot.") : null,
       timeline(data, { width, zoom, lanes: shown }),
@@ -74,14 +79,15 @@ export class View {
     this.#put("settling", [width, measured], () => settling(measured, width));
   }
 
-  #zooms(zoom) {
-    const button = (name, label) => h("button", {
+  #zooms(offered, zoom) {
+    return h("div", { class: "zooms", role: "group", "aria-label": "What the timeline shows" }, offered.map((name) => h("button", {
       type: "button", "aria-pressed": String(zoom === name), "data-key": `zoom-${name}`,
       onclick: () => { this.#zoom = name; this.#draw(); },
-    }, label);
-    return h("div", { class: "zooms", role: "group", "aria-label": "What the timeline shows" }, button("race", "The race"), button("all", "With the tail"));
+    }, ZOOM_NAMES[name])));
   }
 }
+
+const ZOOM_NAMES = { race: "The race", failures: "All failures", tail: "Until the tail's end" };
 
 function head(rollout) {
   const images = (revision) => (revision?.images?.length ? revision.images.join(", ") : null);
@@ -176,7 +182,7 @@ function listed({ failures, matching, now }) {
   if (matching === 0) return null;
   const newest = failures.slice(-LISTED).reverse();
   const rows = newest.map((failure) => h("tr", {},
-    h("td", {}, moment(failure.first_syn, now, true)),
+    h("td", {}, moment(failedAt(failure), now, true)),
     h("td", { class: `of-${failure.class}` }, glyph(failure.class), failure.class),
     h("td", {}, h("code", {}, socket(failure.client))),
     h("td", {}, failure.service || h("span", { class: "dim" }, "unknown")),
@@ -184,7 +190,7 @@ function listed({ failures, matching, now }) {
     h("td", {}, failure.phase),
     h("td", { class: "evidence" }, failure.evidence.join("; "))));
   const shown = newest.length < matching ? `The newest ${count(newest.length)} of ${count(matching)}` : `All ${count(matching)}`;
-  return details("failures", `${shown}, one by one`, table("Failures, newest first", ["Began", "Class", "Client", "Service", "Pod", "Phase", "Evidence"], rows), "Failures");
+  return details("failures", `${shown}, one by one`, table("Failures, newest first", ["At", "Class", "Client", "Service", "Pod", "Phase", "Evidence"], rows), "Failures");
 }
 
 function pods({ lanes, now }) {

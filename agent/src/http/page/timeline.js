@@ -1,21 +1,23 @@
 // One rollout as a picture: a lane a pod, failures as marks on it, what happened when as lines.
 
-import { at, count, inOrder, length, mark, plural, s } from "./words.js";
+import { at, count, failedAt, inOrder, length, mark, plural, s } from "./words.js";
 
 const BIN = 12;
 const ROW = 14;
 const BAR = 9;
 const TOP = 54;
 
-/** From when to when the picture goes: all of it, or the time in which pods came and went. */
+/** From when to when the picture goes: while pods come and go, until the last failure, or until no stale entry is left. */
 export function span({ rollout, lanes, failures, now }, zoom) {
   const begin = at(rollout.started);
   const known = (times) => times.map(at).filter((time) => time !== null);
   const steps = known([rollout.started, rollout.completed, rollout.last_old_pod_gone,
     ...lanes.flatMap((lane) => [lane.leaving, lane.listener_closed, lane.side === "old" ? lane.gone : lane.ready])]);
-  const broken = known(failures.map((failure) => failure.first_syn));
+  const broken = known(failures.map(failedAt));
   const isOver = rollout.completed || rollout.superseded;
-  const ends = zoom === "race" ? [...steps] : [...steps, ...broken, ...known([rollout.stale?.expires])];
+  const ends = [...steps];
+  if (zoom !== "race") ends.push(...broken);
+  if (zoom === "tail") ends.push(...known([rollout.stale.expires]));
   if (!isOver) ends.push(now);
   const starts = known(lanes.filter((lane) => lane.side === "new").map((lane) => lane.appeared));
   let from = Math.min(begin, ...starts.filter((time) => begin - time < 60_000), ...broken.filter((time) => begin - time < 60_000));
@@ -24,10 +26,13 @@ export function span({ rollout, lanes, failures, now }, zoom) {
   return { from: from - pad, until: until + pad, begin };
 }
 
-/** Whether the tail is so long that what happened before is worth a closer look. */
-export function hasLongTail(data) {
-  const [whole, race] = [span(data, "all"), span(data, "race")];
-  return whole.until - whole.from > 2.5 * (race.until - race.from);
+/** What there is to choose from: all failures, and what is worth a picture of its own. */
+export function zooms(data) {
+  const [race, failures, tail] = ["race", "failures", "tail"].map((zoom) => {
+    const { from, until } = span(data, zoom);
+    return until - from;
+  });
+  return [failures > 1.5 * race ? "race" : null, "failures", tail > failures ? "tail" : null].filter(Boolean);
 }
 
 /** More lanes than this are too many to look at: those without a failure are left out at first. */
@@ -109,7 +114,7 @@ export function timeline(data, { width, zoom, lanes }) {
   }
 
   function bins(own, name, middle) {
-    const byBin = grouped(own.map((failure) => at(failure.first_syn)).filter(inside), (time) => Math.floor(scale(time) / BIN));
+    const byBin = grouped(own.map((failure) => at(failedAt(failure))).filter(inside), (time) => Math.floor(scale(time) / BIN));
     return [...byBin.values()].map((times) => {
       const x = scale(times.reduce((total, time) => total + time, 0) / times.length);
       const size = 0.85 + Math.min(0.55, Math.log10(times.length) * 0.4);
@@ -163,7 +168,7 @@ export function timeline(data, { width, zoom, lanes }) {
 
   function lines() {
     const lastFailure = at(rollout.last_failure);
-    const expires = rollout.stale?.entries > 0 ? at(rollout.stale.expires) : null;
+    const expires = rollout.stale.entries > 0 ? at(rollout.stale.expires) : null;
     const listed = [
       ["started", at(rollout.started), "started"],
       ["complete", at(rollout.completed), "complete"],

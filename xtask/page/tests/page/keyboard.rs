@@ -49,7 +49,7 @@ async fn tab_reaches_each_control_of_a_rollout() -> Result<()> {
         reached.push(browser.text(what).await?);
     }
     for control in
-        ["back", "zoom-race", "zoom-all", "convergence summary", "failures summary", "pods summary"]
+        ["back", "zoom-race", "zoom-failures", "convergence summary", "failures summary", "pods summary"]
     {
         assert!(reached.iter().any(|key| key == control), "{control} in {reached:?}");
     }
