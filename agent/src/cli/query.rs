@@ -1,9 +1,17 @@
 //! What agents are asked to select, so that they send no more than is of interest.
 
-use crate::oncall::workload::Wanted;
+use crate::oncall::{Asked, workload::Wanted};
 
 /// Query of `/api/v1/rollouts`.
 pub(super) fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> String {
+    encode(&of_workload(namespace, workload))
+}
+
+/// Pairs that select a namespace and a workload.
+pub(super) fn of_workload(
+    namespace: Option<&str>,
+    workload: Option<&Wanted>,
+) -> Vec<(&'static str, String)> {
     let mut pairs = Vec::new();
     if let Some(namespace) = namespace {
         pairs.push(("namespace", namespace.to_owned()));
@@ -14,7 +22,12 @@ pub(super) fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> St
             pairs.push(("kind", kind.clone()));
         }
     }
-    encode(&pairs)
+    pairs
+}
+
+/// Failures, and no rollouts.
+pub(super) fn failures(query: &str) -> Asked {
+    Asked { failures: Some(query.to_owned()), ..Asked::default() }
 }
 
 /// Pairs as a query; what is not plain is written in percent.

@@ -1,6 +1,6 @@
 //! All agents asked at once, within bounds, and who did not answer.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use futures::StreamExt as _;
 
@@ -47,6 +47,8 @@ pub struct Asked {
     pub rollouts: Option<String>,
     /// Query of `/api/v1/failures`; `None`: not asked.
     pub failures: Option<String>,
+    /// By agent, the number of the first failure that is of interest.
+    pub since: BTreeMap<String, u64>,
 }
 
 /// One agent's answers.
@@ -143,7 +145,12 @@ async fn ask(agent: &Agent, asked: &Asked) -> Result<Answered, String> {
         answered.rollouts = agent.ask(&path("rollouts", query)).await?;
     }
     if let Some(query) = &asked.failures {
-        answered.failures = agent.ask(&path("failures", query)).await?;
+        let query = match (asked.since.get(&agent.label), &**query) {
+            (None, query) => query.to_owned(),
+            (Some(since), "") => format!("since={since}"),
+            (Some(since), query) => format!("{query}&since={since}"),
+        };
+        answered.failures = agent.ask(&path("failures", &query)).await?;
     }
     Ok(answered)
 }

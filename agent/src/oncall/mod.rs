@@ -8,17 +8,21 @@
 //! - `recording`: a recording as the answer of the agent that made it
 //! - [`gather`]: all of them in parallel, and who did not answer
 //! - [`join`]: one rollout out of what each node knows of it
+//! - [`watch`]: what is new since they were last asked
+//! - [`doctor`]: whether everything is there that it takes
 //! - [`workload`]: `KIND/NAME` as people write it
 //! - [`show`]: tables, text, JSON and YAML
 
 pub mod answers;
 mod cluster;
+pub mod doctor;
 mod fetch;
 mod gather;
 pub mod join;
 mod recording;
 pub mod show;
+pub mod watch;
 pub mod workload;
 
 pub use cluster::{AGENT_LABELS, AGENT_PORT, Access, AccessError, ClusterOptions};
-pub use gather::{Asked, Gathered, Source, SourceError, gather};
+pub use gather::{Answered, Asked, Gathered, Source, SourceError, gather};
