@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod local;
 mod query;
+mod redact;
 mod replay;
 mod report;
 mod ui;
@@ -41,6 +42,8 @@ enum Command {
     Replay(replay::Args),
     /// Show what many agents know in the browser, as one page
     Ui(ui::Args),
+    /// Copy a recording with names and addresses replaced, to show it to anybody
+    Redact(redact::Args),
     /// Print completions for a shell
     Completions(completions::Args),
     /// Print the kernel's struct layout as JSON
@@ -156,6 +159,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Watch(args) => watch::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Replay(args) => replay::run(&args).map(done),
+        Command::Redact(args) => redact::run(&args).map(done),
         Command::Completions(args) => completions::run(&args, Cli::command()).map(done),
         Command::Ui(args) => ui::run(args).map(done),
         #[cfg(feature = "probe")]

@@ -2,7 +2,7 @@
 //!
 //! - `--listen`: `/metrics`, `/livez`, `/readyz`
 //! - `--api-listen`: the page at `/`, and `/api/v1/status`, `/api/v1/rollouts`, `/api/v1/failures`,
-//!   `/api/v1/lanes`
+//!   `/api/v1/lanes`, `/api/v1/explain`
 //!
 //! # Layout
 //! - `answer`: what is asked and answered
@@ -19,11 +19,11 @@ mod serve;
 mod wanted;
 
 pub use answer::{
-    Answer, FailuresAnswer, HistoryStatus, LanesAnswer, PlaybackReport, Query, RolloutsAnswer,
-    ScanStatus, StatusAnswer,
+    Answer, ExplainAnswer, FailuresAnswer, HistoryStatus, LanesAnswer, PlaybackReport, Query,
+    RolloutsAnswer, ScanStatus, StatusAnswer,
 };
 #[cfg(feature = "probe")]
-pub(crate) use answer::{failures, lanes, rollouts};
+pub(crate) use answer::{explain, failures, lanes, rollouts};
 pub use many::{AgentUrl, Many, many};
 pub(crate) use page::page;
 pub use playback::Playback;

@@ -104,6 +104,9 @@ impl Playback {
             Query::Failures(of, reply) => {
                 drop(reply.send(Ok(answer::failures(&self.state, &of))));
             }
+            Query::Explain(id, reply) => {
+                drop(reply.send(Ok(answer::explain(&self.state, &id))));
+            }
             Query::Lanes(id, reply) => drop(reply.send(Ok(answer::lanes(&self.state, &id)))),
         }
     }

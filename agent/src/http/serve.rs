@@ -48,6 +48,7 @@ pub fn api(engine: Engine) -> Router {
         )
         .route("/api/v1/failures", get(failures))
         .route("/api/v1/lanes", get(lanes))
+        .route("/api/v1/explain", get(explain))
         .with_state(engine)
         .merge(page())
 }
@@ -56,16 +57,27 @@ async fn failures(State(engine): State<Engine>, Query(wanted): Query<Wanted>) ->
     json(engine, |reply| Question::Failures(wanted, reply)).await
 }
 
-/// Whose lanes are asked for.
+/// Which rollout is asked about.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LanesOf {
+struct RolloutOf {
     rollout: RolloutId,
 }
 
-async fn lanes(State(engine): State<Engine>, Query(of): Query<LanesOf>) -> Response {
-    let id = of.rollout.clone();
-    match ask(&engine, |reply| Question::Lanes(of.rollout, reply)).await {
+async fn lanes(State(engine): State<Engine>, Query(of): Query<RolloutOf>) -> Response {
+    of_rollout(&engine, of.rollout, Question::Lanes).await
+}
+
+async fn explain(State(engine): State<Engine>, Query(of): Query<RolloutOf>) -> Response {
+    of_rollout(&engine, of.rollout, Question::Explain).await
+}
+
+async fn of_rollout<T: Serialize>(
+    engine: &Engine,
+    id: RolloutId,
+    question: impl FnOnce(RolloutId, oneshot::Sender<Answer<Option<T>>>) -> Question,
+) -> Response {
+    match ask(engine, |reply| question(id.clone(), reply)).await {
         Ok(Some(answer)) => Json(answer).into_response(),
         Ok(None) => {
             let unknown = format!(

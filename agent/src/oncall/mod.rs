@@ -25,4 +25,6 @@ pub mod watch;
 pub mod workload;
 
 pub use cluster::{AGENT_LABELS, AGENT_PORT, Access, AccessError, ClusterOptions};
+pub(crate) use recording::of_state;
+
 pub use gather::{Answered, Asked, Gathered, Source, SourceError, gather};
