@@ -1,7 +1,7 @@
 //! What crosses the kernel boundary. Integers only, explicit padding, sizes checked here.
 
 /// Changes whenever a struct of this module changes; the loader compares it with the object's.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// An IPv6 address, or an IPv4 one as `::ffff:a.b.c.d`: four words as they stand in memory, that is
 /// in network byte order.
@@ -120,9 +120,56 @@ pub struct Answered {
     pub ns: u64,
     /// Its initial sequence number.
     pub isn: u32,
+    /// See [`answered`].
+    pub flags: u32,
+}
+
+/// Flags of [`Answered::flags`].
+pub mod answered {
+    /// The client has sent a message: the connection is in `FLOWS`, or was.
+    pub const SPOKE: u32 = 1;
+    /// The client has closed it without having said anything.
+    pub const CLIENT_DONE: u32 = 1 << 1;
+}
+
+/// Value of `FLOWS`: an answered connection whose client has said something. Who it is about is read
+/// from the conntrack entry when it ends.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// When it was answered; where that was not seen, its first message that was.
+    pub opened_ns: u64,
+    /// The client's initial sequence number; where that was not seen, the last one before its first
+    /// message that was.
+    pub isn: u32,
+    /// What tells it from an earlier owner of the same key.
+    pub check: u32,
+    /// Acknowledgement number of the client's last message.
+    pub ack: u32,
+    /// Sequence number behind the client's last message.
+    pub next: u32,
+    /// Messages with that acknowledgement number.
+    pub unanswered: u16,
+    /// See [`crate::flow::state`].
+    pub flags: u16,
     /// Zero.
     pub pad: u32,
 }
+
+/// Value of `OWN_FLOWS`: a connection of the node's own namespace.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnFlow {
+    /// Its key in `FLOWS`.
+    pub key: u64,
+    /// Its backend.
+    pub backend: Socket,
+    /// What tells it from another owner of that key.
+    pub check: u32,
+}
+
+/// Entries of `FLOWS` unless the loader says otherwise.
+pub const FLOW_ENTRIES: u32 = 65_536;
 
 /// How many seconds [`Fresh`] tells apart.
 pub const FRESH_SLOTS: usize = 16;
@@ -170,17 +217,21 @@ pub enum Kind {
     Abandoned = 5,
     /// Another ISN took over the tuple.
     Superseded = 6,
+    /// The backend ended an answered connection; `code` is a [`crate::flow::End`]. The attempt's times
+    /// are those of the begin of the connection.
+    Ended = 7,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Refused,
         Self::Answered,
         Self::Dropped,
         Self::Icmp,
         Self::Abandoned,
         Self::Superseded,
+        Self::Ended,
     ];
 
     /// The kind of that number, if there is one.
@@ -255,11 +306,15 @@ pub enum Stat {
     MadeUp = 7,
     /// Backends entered into `FRESH`: with its occupancy it tells how many were evicted.
     FreshInserted = 8,
+    /// Connections entered into `FLOWS`.
+    FlowsInserted = 9,
+    /// Connections taken from `FLOWS` at their end.
+    FlowsRemoved = 10,
 }
 
 impl Stat {
     /// Their number.
-    pub const COUNT: u32 = 9;
+    pub const COUNT: u32 = 11;
 }
 
 const _: () = {
@@ -267,6 +322,8 @@ const _: () = {
     assert!(size_of::<Socket>() == 20 && align_of::<Socket>() == 4);
     assert!(size_of::<Attempt>() == 48 && align_of::<Attempt>() == 8);
     assert!(size_of::<Answered>() == 16);
+    assert!(size_of::<Flow>() == 32 && align_of::<Flow>() == 8);
+    assert!(size_of::<OwnFlow>() == 32 && align_of::<OwnFlow>() == 8);
     assert!(size_of::<Fresh>() == 144);
     assert!(size_of::<Counters>() == 24);
     assert!(size_of::<Watched>() == 16);

@@ -3,7 +3,7 @@
 
 use aya_ebpf::{Global, helpers::bpf_ktime_get_ns};
 use rollrace_ebpf::{
-    abi::{Answered, Attempt, FRESH_SLOTS, Fresh, Kind, Socket, Stat, Tuple, flag},
+    abi::{Answered, Attempt, FRESH_SLOTS, Fresh, Kind, Socket, Stat, Tuple, answered, flag},
     packet,
 };
 
@@ -69,7 +69,7 @@ pub struct Head {
 
 impl Head {
     #[inline(always)]
-    const fn new(kind: Kind, code: u32, family: u32, ns: u64) -> Self {
+    pub const fn new(kind: Kind, code: u32, family: u32, ns: u64) -> Self {
         Self { ns, started_ns: 0, kind: kind as u32, code, family }
     }
 }
@@ -234,7 +234,7 @@ pub fn answered(tuple: &Tuple, isn: u32, family: u32) {
         return;
     }
     let now = now();
-    end(tuple, &known, now);
+    end(tuple, &known, now, 0);
     counters(&tuple.destination(), |value| value.answered += 1);
     if let Some(value) = FRESH.get_ptr_mut(&known.backend) {
         // SAFETY: a value of a live map entry, one aligned word that only user space writes.
@@ -250,30 +250,32 @@ pub fn answered(tuple: &Tuple, isn: u32, family: u32) {
     }
 }
 
-/// A RST on its way to the client.
+/// A RST on its way to the client: whether it answered a SYN.
 #[inline(always)]
-pub fn reset(tuple: &Tuple, ack: u32, family: u32) {
-    let Some(known) = ATTEMPTS.get_ptr(tuple) else { return };
+pub fn reset(tuple: &Tuple, ack: u32, family: u32) -> bool {
+    let Some(known) = ATTEMPTS.get_ptr(tuple) else { return false };
     // SAFETY: a value of a live map entry, copied.
     let known = unsafe { *known };
-    if packet::answers(ack, known.isn, known.payload) && known.flags & flag::DECIDED == 0 {
+    let answers = packet::answers(ack, known.isn, known.payload);
+    if answers && known.flags & flag::DECIDED == 0 {
         refused(tuple, &known, family, 0, now());
     }
+    answers
 }
 
 #[inline(always)]
 fn refused(tuple: &Tuple, known: &Attempt, family: u32, started_ns: u64, now: u64) {
-    end(tuple, known, now);
+    end(tuple, known, now, answered::CLIENT_DONE);
     counters(&tuple.destination(), |value| value.refused += 1);
     submit(&Head { started_ns, ..Head::new(Kind::Refused, 0, family, now) }, tuple, known);
 }
 
 /// Moves an attempt from the unanswered to the answered.
 #[inline(always)]
-fn end(tuple: &Tuple, known: &Attempt, now: u64) {
+fn end(tuple: &Tuple, known: &Attempt, now: u64, flags: u32) {
     count(Stat::Matched);
     let _ = ATTEMPTS.remove(tuple);
-    let _ = ANSWERED.insert(tuple, Answered { ns: now, isn: known.isn, pad: 0 }, 0);
+    let _ = ANSWERED.insert(tuple, Answered { ns: now, isn: known.isn, flags }, 0);
 }
 
 /// An ICMP unreachable about a SYN.

@@ -7,11 +7,11 @@ use aya_ebpf::{
 use rollrace_ebpf::{
     abi::{Address, Socket, Stat, Tuple},
     layout::{CT_WINDOW, SKB_WINDOW},
-    packet::{self, GlanceV4, GlanceV6, HEADERS, HEADERS_V4, place},
+    packet::{self, Glance, GlanceV4, GlanceV6, HEADERS, HEADERS_V4, place},
 };
 
 use crate::{
-    cast::{IPHDR_ID, IPV6HDR_ID, SK_BUFF_ID, TCPHDR_ID, cast},
+    cast::{IPHDR_ID, IPV6HDR_ID, SK_BUFF_ID, TCPHDR_ID, WORDS_ID, cast},
     maps::count,
 };
 
@@ -20,7 +20,7 @@ macro_rules! globals {
         $(
             #[doc = concat!("Offset of `", $container, ".", $member, "`.")]
             #[unsafe(no_mangle)]
-            static $global: Global<u32> = Global::new(0);
+            pub static $global: Global<u32> = Global::new(0);
         )+
     };
 }
@@ -51,7 +51,7 @@ pub fn is_own(net: u64) -> bool {
 
 /// Reads `size_of::<T>()` bytes; a failure is counted.
 #[inline(always)]
-fn read<T: Copy>(base: u64, offset: u32) -> Option<T> {
+pub fn read<T: Copy>(base: u64, offset: u32) -> Option<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     let from = base.wrapping_add(u64::from(offset));
     // SAFETY: the helper checks the source address itself, and fills the destination or fails.
@@ -67,9 +67,18 @@ fn read<T: Copy>(base: u64, offset: u32) -> Option<T> {
     }
 }
 
+/// A scalar of up to 8 bytes, by a plain load where that can be done.
+#[inline(always)]
+pub fn word<T: Copy>(address: u64) -> Option<T> {
+    match cast(address, &WORDS_ID) {
+        Some(word) => Some(word.load(0)),
+        None => read(address, 0),
+    }
+}
+
 /// Reads into a place that is there already.
 #[inline(always)]
-fn read_into<T: Copy>(base: u64, into: &mut T) -> Option<()> {
+pub fn read_into<T: Copy>(base: u64, into: &mut T) -> Option<()> {
     // SAFETY: as in `read`.
     let result = unsafe {
         bpf_probe_read_kernel(
@@ -108,6 +117,18 @@ pub struct Skb {
 }
 
 impl Skb {
+    /// Where a byte of the packet's head is, this far from the network header.
+    #[inline(always)]
+    pub fn place(&self, offset: u32) -> u64 {
+        self.head + u64::from(self.network) + u64::from(offset)
+    }
+
+    /// Where the head ends: what stands there tells of the rest (`skb_shinfo`).
+    #[inline(always)]
+    pub fn shared(&self) -> Option<u64> {
+        Some(self.head + u64::from(self.member::<u32>(&SKB_END)?))
+    }
+
     /// The first read.
     #[inline(always)]
     pub fn read(address: u64) -> Option<Self> {
@@ -132,18 +153,18 @@ impl Skb {
         })
     }
 
-    /// Whether the packet may be of interest, see [`packet::may_matter`].
+    /// Whether the packet may be of interest, see [`packet::glance`].
     #[inline(always)]
-    pub fn may_matter(&self, v6: bool) -> Option<bool> {
-        if v6 { self.may_matter_v6() } else { self.may_matter_v4() }
+    pub fn glance(&self, v6: bool) -> Option<Glance> {
+        if v6 { self.glance_v6() } else { self.glance_v4() }
     }
 
     #[inline(always)]
-    fn may_matter_v4(&self) -> Option<bool> {
+    fn glance_v4(&self) -> Option<Glance> {
         let at = self.head + u64::from(self.network);
         if let Some(ip) = cast(at, &IPHDR_ID) {
             let (protocol, length) = (ip.load(place::PROTOCOL), ip.load(place::LENGTH));
-            return Some(packet::may_matter(protocol, length, || {
+            return Some(packet::glance(protocol, length, || {
                 let tcp = cast(at + u64::from(place::TCP_V4), &TCPHDR_ID);
                 tcp.map_or(0xff, |tcp| tcp.load(place::FLAGS))
             }));
@@ -154,18 +175,16 @@ impl Skb {
         let words = unsafe { words.assume_init_ref() };
         let (protocol, length) =
             (packet::byte(words, place::PROTOCOL), packet::byte(words, place::LENGTH));
-        Some(packet::may_matter(protocol, length, || {
-            packet::byte(words, place::TCP_V4 + place::FLAGS)
-        }))
+        Some(packet::glance(protocol, length, || packet::byte(words, place::TCP_V4 + place::FLAGS)))
     }
 
     #[inline(always)]
-    fn may_matter_v6(&self) -> Option<bool> {
+    fn glance_v6(&self) -> Option<Glance> {
         // An IPv6 header has one length.
         const LENGTH: u8 = 5;
         let at = self.head + u64::from(self.network);
         if let Some(ip) = cast(at, &IPV6HDR_ID) {
-            return Some(packet::may_matter(ip.load(place::NEXT_HEADER), LENGTH, || {
+            return Some(packet::glance(ip.load(place::NEXT_HEADER), LENGTH, || {
                 let tcp = cast(at + u64::from(place::TCP_V6), &TCPHDR_ID);
                 tcp.map_or(0xff, |tcp| tcp.load(place::FLAGS))
             }));
@@ -174,7 +193,7 @@ impl Skb {
         self.bytes(0, &mut words)?;
         // SAFETY: filled by the helper.
         let words = unsafe { words.assume_init_ref() };
-        Some(packet::may_matter(packet::byte(words, place::NEXT_HEADER), LENGTH, || {
+        Some(packet::glance(packet::byte(words, place::NEXT_HEADER), LENGTH, || {
             packet::byte(words, place::TCP_V6 + place::FLAGS)
         }))
     }
@@ -197,7 +216,7 @@ impl Skb {
 
     /// A member.
     #[inline(always)]
-    fn member<T: Copy>(&self, offset: &Global<u32>) -> Option<T> {
+    pub fn member<T: Copy>(&self, offset: &Global<u32>) -> Option<T> {
         match cast(self.address, &SK_BUFF_ID) {
             Some(skb) => Some(skb.load(offset.load())),
             None => read(self.address, offset.load()),
@@ -258,6 +277,26 @@ impl Nfct {
     #[inline(always)]
     pub fn entry(self) -> u64 {
         self.0 & !7
+    }
+
+    /// Tells a connection from an earlier one whose entry was at the same address: its original
+    /// tuple's client and ports.
+    #[inline(always)]
+    pub fn check(self) -> Option<u32> {
+        let tuple = self.entry() + u64::from(CT_BASE.load() + CT_TUPLES.load() + CT_TUPLE.load());
+        let client = tuple + u64::from(TUPLE_SRC.load());
+        let first: u32 = word(client)?;
+        let last: u32 = word(client + 12)?;
+        let from: u16 = word(tuple + u64::from(TUPLE_SPORT.load()))?;
+        let to: u16 = word(tuple + u64::from(TUPLE_DPORT.load()))?;
+        Some(first ^ last.rotate_left(13) ^ (u32::from(from) | u32::from(to) << 16))
+    }
+
+    /// Whether both ends of the connection are open (`TCP_CONNTRACK_ESTABLISHED`).
+    #[inline(always)]
+    pub fn is_established(self) -> bool {
+        const ESTABLISHED: u8 = 3;
+        word::<u8>(self.entry() + u64::from(CT_STATE.load())) == Some(ESTABLISHED)
     }
 
     /// `enum ip_conntrack_info`: 3 and above are replies, 2 is NEW.
@@ -345,6 +384,8 @@ pub struct Sock {
     pub net: u64,
     /// `snd_una`.
     pub snd_una: u32,
+    /// `rcv_nxt`.
+    pub rcv_nxt: u32,
     /// `sk_err`.
     pub error: u32,
     /// 4 or 6.
@@ -358,6 +399,12 @@ const IPPROTO_TCP: u16 = 6;
 #[inline(always)]
 pub fn is_tcp(sk: u64) -> bool {
     read::<u16>(sk, SK_PROTOCOL.load()) == Some(IPPROTO_TCP)
+}
+
+/// `struct net *` of a socket.
+#[inline(always)]
+pub fn net_of(sk: u64) -> u64 {
+    read(sk, SKC_NET.load()).unwrap_or(0)
 }
 
 impl Sock {
@@ -377,6 +424,7 @@ impl Sock {
         Some(Self {
             net: read(sk, SKC_NET.load())?,
             snd_una: read(sk, TCP_SND_UNA.load())?,
+            rcv_nxt: read(sk, TCP_RCV_NXT.load())?,
             error: read(sk, SK_ERR.load())?,
             family: if family == AF_INET { 4 } else { 6 },
         })

@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`abi`]: what crosses the kernel boundary: map keys and values, events, counters
 //! - [`packet`]: pure reading of IP, TCP and ICMP headers
+//! - [`flow`]: what an answered connection says, and how it ends
 //! - [`layout`]: which kernel struct fields the programs read; their offsets come from BTF
 //!
 //! The programs themselves (`src/main.rs`, feature `bpf`) build for a BPF target only.
@@ -13,5 +14,6 @@
 )]
 
 pub mod abi;
+pub mod flow;
 pub mod layout;
 pub mod packet;

@@ -2,16 +2,20 @@
 //!
 //! # Layout
 //! - `kernel`: guarded reads of kernel memory at offsets resolved from BTF
+//! - `payload`: what a TCP segment carries
 //! - `maps`: the maps, and the counters of what was lost
 //! - `attempts`: what each sighting does to an attempt; shared by the hooks
+//! - `flows`: what each does to an answered connection
 //! - `programs/`: one file a hook
 #![no_std]
 #![no_main]
 
 mod attempts;
 mod cast;
+mod flows;
 mod kernel;
 mod maps;
+mod payload;
 mod programs;
 
 #[panic_handler]

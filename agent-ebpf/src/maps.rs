@@ -7,7 +7,10 @@ use aya_ebpf::{
     maps::{HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use rollrace_ebpf::{
-    abi::{self, Answered, Attempt, Counters, Event, Fresh, Socket, Stat, Tuple, Watched},
+    abi::{
+        self, Answered, Attempt, Counters, Event, Flow, Fresh, OwnFlow, Socket, Stat, Tuple,
+        Watched,
+    },
     layout::CT_WINDOW,
     packet::{HEADERS, ICMP_HEADERS},
 };
@@ -25,6 +28,15 @@ pub static ATTEMPTS: HashMap<Tuple, Attempt> = HashMap::with_max_entries(65_536,
 /// The last answered attempt of a tuple: a late drop of its SYN is no news.
 #[map]
 pub static ANSWERED: LruHashMap<Tuple, Answered> = LruHashMap::with_max_entries(16_384, 0);
+
+/// Answered connections whose client has said something, by the address of their conntrack entry,
+/// which is even; without one, by a hash of the tuple, made odd.
+#[map]
+pub static FLOWS: LruHashMap<u64, Flow> = LruHashMap::with_max_entries(abi::FLOW_ENTRIES, 0);
+
+/// Those of the node's own namespace, by tuple: their ends are told by their sockets.
+#[map]
+pub static OWN_FLOWS: LruHashMap<Tuple, OwnFlow> = LruHashMap::with_max_entries(16_384, 0);
 
 /// Fresh SYNs by backend.
 #[map]
@@ -57,9 +69,10 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 #[map]
 static STATS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Stat::COUNT, 0);
 
-/// Where the agent lives: `struct net *`, filled in by `whoami`.
+/// Where the agent lives: `struct net *`; where all memory is mapped, and its pages. Filled in by
+/// `whoami`.
 #[map]
-pub static WHERE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+pub static WHERE: PerCpuArray<u64> = PerCpuArray::with_max_entries(3, 0);
 
 /// Room for what does not fit on the stack of 512 bytes.
 pub struct Scratch {

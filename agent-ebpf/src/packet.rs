@@ -28,6 +28,8 @@ pub mod tcp {
     pub const SYN: u8 = 0x02;
     /// RST.
     pub const RST: u8 = 0x04;
+    /// PSH: the end of what was written at once.
+    pub const PSH: u8 = 0x08;
     /// ACK.
     pub const ACK: u8 = 0x10;
 }
@@ -60,19 +62,50 @@ pub mod place {
     pub const TCP_V4: u32 = 20;
     /// TCP header behind an IPv6 header.
     pub const TCP_V6: u32 = 40;
+    /// Total length of IPv4.
+    pub const TOTAL_V4: u32 = 2;
+    /// Payload length of IPv6.
+    pub const PAYLOAD_V6: u32 = 4;
+    /// Sequence number, from the TCP header on.
+    pub const SEQ: u32 = 4;
+    /// Acknowledgement number, from the TCP header on.
+    pub const ACK: u32 = 8;
+    /// Header length, in the upper half, from the TCP header on.
+    pub const OFFSET: u32 = 12;
     /// Flags, from the TCP header on.
     pub const FLAGS: u32 = 13;
+}
+
+/// What a glance at a packet yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glance {
+    /// Nothing of interest.
+    Away,
+    /// Its headers must be read.
+    Headers,
+    /// A TCP segment without IP options that ends what was written at once.
+    Speaks,
 }
 
 /// Whether a packet may be of interest. Nearly all are sent away here, so this is what a packet
 /// costs; [`next`] has the last word. `length` is the first byte of an IPv4 header: with options the
 /// flags are not where the glance looks.
 #[inline(always)]
-pub fn may_matter(protocol: u8, length: u8, flags: impl FnOnce() -> u8) -> bool {
+pub fn glance(protocol: u8, length: u8, flags: impl FnOnce() -> u8) -> Glance {
     match protocol {
-        IPPROTO_TCP => length & 0x0f != 5 || flags() & (tcp::SYN | tcp::RST) != 0,
-        IPPROTO_ICMP | IPPROTO_ICMPV6 => true,
-        _ => false,
+        IPPROTO_TCP if length & 0x0f != 5 => Glance::Headers,
+        IPPROTO_TCP => {
+            let flags = flags();
+            if flags & (tcp::SYN | tcp::RST | tcp::FIN) != 0 {
+                Glance::Headers
+            } else if flags & tcp::PSH != 0 {
+                Glance::Speaks
+            } else {
+                Glance::Away
+            }
+        }
+        IPPROTO_ICMP | IPPROTO_ICMPV6 => Glance::Headers,
+        _ => Glance::Away,
     }
 }
 

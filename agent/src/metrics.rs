@@ -40,6 +40,8 @@ pub struct Metrics {
     rollout_complete: GaugeVec,
     kernel_events: IntCounterVec,
     kernel_lost: IntCounterVec,
+    closed: IntCounterVec,
+    flows_memory: IntGauge,
     probe_attached: IntGaugeVec,
     watch_synced: IntGaugeVec,
     watch_restarts: IntCounterVec,
@@ -147,6 +149,18 @@ impl Metrics {
                     "Events and entries lost: counts are lower bounds."
                 ),
                 &["reason"],
+            )),
+            closed: add!(IntCounterVec::new(
+                Opts::new(
+                    "connections_closed_total",
+                    "Answered connections that their endpoint ended, and that are no failures: doubtful \
+                     (it left; the wire cannot tell whether anything was lost) or stayed (it did not leave)."
+                ),
+                &["what"],
+            )),
+            flows_memory: add!(IntGauge::new(
+                "flows_memory_bytes",
+                "Memory of the kernel's map of answered connections (--max-flows)."
             )),
             probe_attached: add!(IntGaugeVec::new(
                 Opts::new("probe_attached", "1 if the probe is attached."),
@@ -329,6 +343,14 @@ impl Metrics {
         for (reason, count) in lost {
             raise(&mut self.counted, "lost", &[reason], *count, &self.kernel_lost);
         }
+    }
+
+    /// Counts answered connections.
+    pub fn flows(&mut self, state: &State, memory_bytes: u64) {
+        for (what, count) in [("doubtful", state.closed()), ("stayed", state.stayed())] {
+            raise(&mut self.counted, "closed", &[what], count, &self.closed);
+        }
+        self.flows_memory.set(i64::try_from(memory_bytes).unwrap_or(i64::MAX));
     }
 
     fn attempts_of(&mut self, state: &State) {

@@ -53,10 +53,12 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 13] = [
+const CELLS: [(&str, &str); 15] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
+    ("keepalive", "run --setup readiness --mode keepalive --seconds 25"),
+    ("keepalive-kept", "run --setup prestop-drain --mode keepalive --seconds 30"),
     ("nftables", "run --setup readiness --mode fresh --seconds 25 --proxy nftables"),
     ("dual", "run --setup readiness --mode fresh --seconds 25 --ip-family dual --proxy nftables"),
     ("bridge", "run --setup readiness --mode fresh --seconds 25 --bridge-node n2"),

@@ -5,7 +5,8 @@ use rollrace_ebpf::abi::Stat;
 
 use crate::{
     attempts::{self, now},
-    kernel::{Sock, is_own, is_tcp},
+    flows,
+    kernel::{Sock, is_own, is_tcp, net_of},
     maps::{Hook, LOCAL_PODS, STARTS, count, scratch, seen},
 };
 
@@ -15,6 +16,12 @@ const ESTABLISHED: i32 = 1;
 const SYN_SENT: i32 = 2;
 /// `TCP_CLOSE`.
 const CLOSE: i32 = 7;
+/// `TCP_CLOSE_WAIT`: the peer has sent its FIN.
+const CLOSE_WAIT: i32 = 8;
+
+/// Errors that a RST leaves in a socket (`tcp_reset`): `EPIPE` after the peer's FIN.
+const ECONNRESET: u32 = 104;
+const EPIPE: u32 = 32;
 
 /// `TRACE_EVENT inet_sock_set_state`: `TP_PROTO(const struct sock *sk, const int oldstate, const int
 /// newstate)`, since 4.16.
@@ -72,6 +79,16 @@ fn changed(sk: u64, old: i32, new: i32, hook: Hook) -> Option<()> {
             let _ = STARTS.remove(sk);
             let local = is_own(sock.net) || LOCAL_PODS.get_ptr(tuple.src).is_some();
             attempts::abandoned(tuple, sock.snd_una, sock.error, sock.family, started, local);
+        }
+        (ESTABLISHED, CLOSE_WAIT) | (ESTABLISHED | CLOSE_WAIT, CLOSE)
+            if is_own(net_of(sk)) && is_tcp(sk) =>
+        {
+            let tuple = &mut scratch(hook)?.tuple;
+            let sock = Sock::read(sk, tuple)?;
+            let is_rst = matches!(sock.error, ECONNRESET | EPIPE);
+            if new == CLOSE_WAIT || is_rst {
+                flows::socket_ended(tuple, &sock, new == CLOSE);
+            }
         }
         _ => {}
     }

@@ -1,7 +1,7 @@
 //! SYNs that are dropped before any device shows them: no neighbour, no route, rejected.
 
 use aya_ebpf::{Global, macros::raw_tracepoint, programs::RawTracePointContext};
-use rollrace_ebpf::packet::{self, ETH_P_IP, ETH_P_IPV6, Next, tcp};
+use rollrace_ebpf::packet::{self, ETH_P_IP, ETH_P_IPV6, Glance, Next, tcp};
 
 use super::seen;
 use crate::{
@@ -37,7 +37,7 @@ fn dropped(skb: u64, reason: u32) -> Option<()> {
         ETH_P_IPV6 => true,
         _ => return None,
     };
-    if skb.may_matter(v6)? {
+    if skb.glance(v6)? == Glance::Headers {
         looked_at(&skb, v6, reason);
     }
     None

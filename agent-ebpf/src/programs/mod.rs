@@ -6,3 +6,5 @@ mod kfree_skb;
 mod net_dev_queue;
 mod seen;
 mod whoami;
+
+pub use seen::{IP_CT_IS_REPLY, answer_to};

@@ -3,12 +3,13 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use rollrace_ebpf::{
     abi::Stat,
-    packet::{self, ETH_P_IP, ETH_P_IPV6, Next, tcp, unreachable},
+    packet::{self, ETH_P_IP, ETH_P_IPV6, Glance, Next, Tcp, tcp, unreachable},
 };
 
 use super::seen;
 use crate::{
     attempts::{self, is_watched},
+    flows,
     kernel::{Entry, Skb, is_own},
     maps::{Hook, Scratch, count, scratch},
 };
@@ -30,10 +31,11 @@ fn queued(skb: u64) -> Option<()> {
         ETH_P_IPV6 => true,
         _ => return None,
     };
-    if skb.may_matter(v6)? {
-        looked_at(&skb, v6);
+    match skb.glance(v6)? {
+        Glance::Away => None,
+        Glance::Speaks => flows::speaks(&skb, v6),
+        Glance::Headers => looked_at(&skb, v6),
     }
-    None
 }
 
 #[inline(never)]
@@ -46,31 +48,46 @@ fn looked_at(skb: &Skb, v6: bool) -> Option<()> {
         Next::Tcp(offset) => {
             let segment = seen::tcp(skb, scratch, offset, v6)?;
             let flags = segment.flags;
-            if flags & (tcp::SYN | tcp::RST) == 0 {
-                return None;
-            }
-            if flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN {
-                seen::syn(skb, scratch, &segment, offset, v6, None);
-                return None;
-            }
-            seen::answer_to(skb, scratch, &segment, v6)?;
-            let refusal = flags & tcp::RST != 0;
-            // RFC 9293: only a RST that answers a SYN has sequence number 0.
-            if !refusal || segment.seq == 0 {
-                let syn = &scratch.syn;
-                if (syn.dnat || is_watched(&syn.backend)) && skb.is_local() {
-                    attempts::unseen(scratch);
+            match flags & (tcp::SYN | tcp::FIN | tcp::RST) {
+                0 if flags & tcp::PSH != 0 => flows::spoke(skb, scratch, &segment, offset, v6),
+                0 => None,
+                tcp::SYN if flags & tcp::ACK == 0 => {
+                    seen::syn(skb, scratch, &segment, offset, v6, None);
+                    None
+                }
+                tcp::FIN => flows::ends(skb, scratch, &segment, offset, v6),
+                _ => {
+                    let answers = answer(skb, scratch, &segment, v6);
+                    if flags & tcp::RST != 0 && !answers {
+                        flows::ends(skb, scratch, &segment, offset, v6);
+                    }
+                    None
                 }
             }
-            let syn = &scratch.syn;
-            if refusal {
-                attempts::reset(&syn.tuple, segment.ack, syn.family);
-            } else {
-                attempts::answered(&syn.tuple, syn.isn, syn.family);
-            }
-            None
         }
     }
+}
+
+/// A SYN+ACK or RST: whether it answered a SYN.
+#[inline(always)]
+fn answer(skb: &Skb, scratch: &mut Scratch, segment: &Tcp, v6: bool) -> bool {
+    if seen::answer_to(skb, scratch, segment, v6).is_none() {
+        return false;
+    }
+    let refusal = segment.flags & tcp::RST != 0;
+    // RFC 9293: only a RST that answers a SYN has sequence number 0.
+    if !refusal || segment.seq == 0 {
+        let syn = &scratch.syn;
+        if (syn.dnat || is_watched(&syn.backend)) && skb.is_local() {
+            attempts::unseen(scratch);
+        }
+    }
+    let syn = &scratch.syn;
+    if refusal {
+        return attempts::reset(&syn.tuple, segment.ack, syn.family);
+    }
+    attempts::answered(&syn.tuple, syn.isn, syn.family);
+    true
 }
 
 /// ICMP unreachable: conntrack relates it to the connection it is about.

@@ -233,6 +233,7 @@ impl EngineTask {
             ("submitted", report.losses.submitted),
         ];
         self.metrics.kernel(&events, &report.lost());
+        self.metrics.flows(&self.state, report.flows_bytes);
         self.metrics.conntrack(&self.state, &self.conntrack.report.borrow());
         self.flush();
     }
@@ -329,6 +330,9 @@ impl EngineTask {
             cancelled_attempts: self.state.cancelled(),
             undirected_attempts: self.state.undirected(),
             unseen_attempts: self.state.unseen(),
+            closed_connections: self.state.closed(),
+            stayed_connections: self.state.stayed(),
+            flows_memory_bytes: report.flows_bytes,
             lower_bound,
             losses,
             forgotten: self.state.forgotten().into(),

@@ -53,18 +53,21 @@ pub struct KernelReport {
     pub watch_full: u64,
     /// Unanswered attempts in the kernel's map.
     pub tracked: usize,
+    /// Memory of the map of answered connections, in bytes.
+    pub flows_bytes: u64,
     /// Whether conntrack is there.
     pub conntrack: bool,
 }
 
 impl KernelReport {
     /// Losses by reason: any of them makes counts lower bounds.
-    pub fn lost(&self) -> [(&'static str, u64); 8] {
+    pub fn lost(&self) -> [(&'static str, u64); 9] {
         [
             ("ring_full", self.losses.ring_full),
             ("attempts_full", self.losses.attempts_full),
             ("counters_full", self.losses.counters_full),
             ("fresh_evicted", self.losses.fresh_evicted),
+            ("flows_evicted", self.losses.flows_evicted),
             ("read_failed", self.losses.read_failed),
             ("recursion", self.recursion_misses),
             ("queue_full", self.queue_full),
@@ -137,13 +140,14 @@ pub async fn run(
                 report.undecodable = probe.undecodable;
                 report.watch_full = probe.maps.watch_full;
                 report.tracked = found.tracked;
+                report.flows_bytes = probe.maps.flows_bytes;
                 report.conntrack = probe.has_conntrack();
                 let lost: u64 = report.lost().iter().map(|(_, count)| count).sum();
                 let swept = now();
                 let unfit = !probe.maps.unfit.is_empty();
                 if lost > told {
                     warn!(lost = lost - told, losses = ?report.lost(),
-                        "kernel events were lost: counts are lower bounds (raise --ring-buffer or --max-attempts)");
+                        "kernel events were lost: counts are lower bounds (raise --ring-buffer, --max-attempts or --max-flows)");
                     let news = Lost { count: lost - told, since: told_until };
                     // What finds no room now is told after the next sweep, with what came before it.
                     if send(&out, What::Lost(news), &mut report) {

@@ -3,7 +3,7 @@
 //! It does come: the drop of a SYN that waited for a neighbour, the sweep's last look before the
 //! kernel forgets an attempt, the SYN that takes over its tuple.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::model::{AttemptKey, Mono};
 
@@ -16,19 +16,27 @@ pub(super) const MAX_DECIDED: usize = 131_072;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decided {
-    keys: BTreeSet<AttemptKey>,
+    /// Whether it failed; else it was answered.
+    keys: BTreeMap<AttemptKey, bool>,
     order: VecDeque<(Mono, AttemptKey)>,
 }
 
 impl Decided {
     pub(super) fn contains(&self, key: &AttemptKey) -> bool {
-        self.keys.contains(key)
+        self.keys.contains_key(key)
+    }
+
+    /// Whether it failed, which a connection does once.
+    pub(super) fn has_failed(&self, key: &AttemptKey) -> bool {
+        self.keys.get(key).is_some_and(|failed| *failed)
     }
 
     /// Remembers it; how many had to be forgotten for it.
-    pub(super) fn insert(&mut self, key: AttemptKey, at: Mono) -> u64 {
+    pub(super) fn insert(&mut self, key: AttemptKey, failed: bool, at: Mono) -> u64 {
         let mut forgotten = 0;
-        if self.keys.insert(key) {
+        let known = self.keys.get(&key).copied();
+        self.keys.insert(key, failed || known == Some(true));
+        if known.is_none() {
             self.order.push_back((at, key));
         }
         while self.order.len() > MAX_DECIDED {

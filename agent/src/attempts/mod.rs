@@ -15,7 +15,7 @@ use decided::Decided;
 pub use pending::Pending;
 use serde::Serialize;
 
-use crate::model::{Answer, Attempt, AttemptKey, Class, Mono, Sighting};
+use crate::model::{Answer, Attempt, AttemptKey, Class, End, Mono, Sighting};
 
 /// How late the drop of a SYN that waited for a neighbour can come: three solicitations of 1 s
 /// (`mcast_solicit`, `retrans_time_ms`), and some slack.
@@ -47,9 +47,43 @@ pub struct Failed {
     /// Abandoned before the first retransmit could be due: a failure only if the endpoint was
     /// leaving or gone.
     pub early: bool,
+    /// The connection was answered, and ended by its endpoint: the wire does not tell whether anything
+    /// was lost by that. Counted, and no failure.
+    pub doubtful: bool,
 }
 
 impl Failed {
+    /// Whether the connection had been answered.
+    pub fn was_answered(&self) -> bool {
+        matches!(self.class, Class::Reset | Class::Cut)
+    }
+
+    /// The moment by which it is judged who is to blame: the last SYN; of a connection that had been
+    /// answered, its end.
+    pub fn moment(&self) -> Mono {
+        if self.was_answered() { self.ended } else { self.last_syn() }
+    }
+
+    /// When it began to fail: the attempt's begin; of a connection that had been answered, its end.
+    pub fn failing_since(&self) -> Mono {
+        if self.was_answered() { self.ended } else { self.began }
+    }
+
+    /// What tells whether a rollout was complete before it: the first SYN; of a connection that had
+    /// been answered, its end.
+    pub fn judged_from(&self) -> Mono {
+        if self.was_answered() { self.ended } else { self.first_syn() }
+    }
+
+    /// What came at that moment, in words.
+    pub fn what(&self) -> &'static str {
+        match self.class {
+            Class::Reset => "the reset",
+            Class::Cut => "the close",
+            _ => "the SYN",
+        }
+    }
+
     /// The first SYN, or the begin where no SYN was seen.
     pub fn first_syn(&self) -> Mono {
         if self.attempt.syns == 0 { self.began } else { self.attempt.first_syn }
@@ -96,13 +130,14 @@ impl Attempts {
     ) -> Outcome {
         let attempt = *sighting.attempt();
         let at = sighting.at();
-        if self.decided.contains(&attempt.key) {
-            return Outcome::Known;
-        }
+        let is_known = self.decided.contains(&attempt.key);
         match sighting {
+            // The attempt may have been decided, as answered.
+            Sighting::Ended { end, .. } => self.ended(attempt, *end, at),
+            _ if is_known => Outcome::Known,
             Sighting::Answered { answer: Answer::SynAck, .. } => {
                 self.pending.remove(&attempt.key);
-                self.overflowed += self.decided.insert(attempt.key, at);
+                self.overflowed += self.decided.insert(attempt.key, false, at);
                 Outcome::Answered
             }
             Sighting::Answered { answer: Answer::Rst, .. } => {
@@ -115,6 +150,7 @@ impl Attempts {
                     class: Class::Refused,
                     wire,
                     early: false,
+                    doubtful: false,
                 })
             }
             Sighting::Answered { answer: Answer::Icmp { code, v6 }, .. } => {
@@ -130,7 +166,7 @@ impl Attempts {
             Sighting::Abandoned { started: None, .. }
                 if attempt.syns == 0 && !self.pending.contains_key(&attempt.key) =>
             {
-                self.overflowed += self.decided.insert(attempt.key, at);
+                self.overflowed += self.decided.insert(attempt.key, true, at);
                 Outcome::Unseen
             }
             Sighting::Abandoned { started, errno, .. } => {
@@ -226,8 +262,30 @@ impl Attempts {
         Outcome::Pending
     }
 
+    /// A connection that had been answered is over.
+    fn ended(&mut self, attempt: Attempt, end: End, at: Mono) -> Outcome {
+        if self.decided.has_failed(&attempt.key) {
+            return Outcome::Known;
+        }
+        self.pending.remove(&attempt.key);
+        let (class, wire) = match end {
+            End::Cut => (Class::Cut, "the pod closed the connection without a byte of an answer"),
+            End::Reset => (Class::Reset, "the pod reset the connection"),
+            End::Closed => (Class::Cut, "the pod closed the connection, which may have been idle"),
+        };
+        self.fail(Failed {
+            began: attempt.first_syn,
+            attempt,
+            ended: at,
+            class,
+            wire: wire.to_owned(),
+            early: false,
+            doubtful: end == End::Closed,
+        })
+    }
+
     fn fail(&mut self, failed: Failed) -> Outcome {
-        self.overflowed += self.decided.insert(failed.attempt.key, failed.ended);
+        self.overflowed += self.decided.insert(failed.attempt.key, true, failed.ended);
         Outcome::Failed(Box::new(failed))
     }
 }

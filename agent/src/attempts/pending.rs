@@ -99,7 +99,7 @@ impl Pending {
         let early = class == Class::Timeout
             && attempt.syns <= 1
             && ended.since(began) < FIRST_RETRANSMIT_NANOS;
-        Failed { attempt: self.attempt, began, ended, class, wire, early }
+        Failed { attempt: self.attempt, began, ended, class, wire, early, doubtful: false }
     }
 }
 

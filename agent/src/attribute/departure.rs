@@ -35,13 +35,13 @@ pub(super) fn explains(failed: &Failed, life: &Lifetime, pod: Option<&Pod>) -> O
     let deletion = pod.and_then(|pod| pod.deletion(life.terminating, not_before));
     // It may have been not ready before it was deleted.
     let earliest = deletion.map_or(not_before, |deletion| deletion.min(left));
-    (failed.last_syn().plus(BEFORE_DELETION_NANOS) >= earliest).then_some(left)
+    (failed.moment().plus(BEFORE_DELETION_NANOS) >= earliest).then_some(left)
 }
 
-/// Whether a restart seen then belongs to a SYN sent then.
-pub(super) fn restart(pod: Option<&Pod>, syn: Mono) -> Option<Mono> {
+/// Whether a restart belongs to what happened then.
+pub(super) fn restart(pod: Option<&Pod>, moment: Mono) -> Option<Mono> {
     let restarted = pod?.restarted?;
-    let apart = restarted.since(syn).max(syn.since(restarted));
+    let apart = restarted.since(moment).max(moment.since(restarted));
     (apart < RESTART_NANOS).then_some(restarted)
 }
 
@@ -54,8 +54,7 @@ pub(super) fn blame(
     place: Option<&Place>,
     known: &Known<'_>,
 ) -> bool {
-    let syn = failed.last_syn();
-    blame.because(format!("{} left {}", words::name(life), words::apart(left, syn)));
+    blame.because(format!("{} left {}", words::name(life), words::apart(left, failed)));
     let pod = life.pod.as_ref().and_then(|pod| known.owners.pod_by_uid(&pod.uid));
     if let Some(reason) = pod.and_then(|pod| pod.facts.disruption.as_ref()) {
         blame.because(format!("its DisruptionTarget condition says {reason}"));
@@ -63,8 +62,11 @@ pub(super) fn blame(
     }
     let is_leaving = pod.is_some_and(Pod::is_leaving);
     if !is_leaving && !life.was_removed() {
-        if let Some(restarted) = restart(pod, syn) {
-            blame.because(format!("a container of it restarted {}", words::apart(restarted, syn)));
+        if let Some(restarted) = restart(pod, failed.moment()) {
+            blame.because(format!(
+                "a container of it restarted {}",
+                words::apart(restarted, failed)
+            ));
             return blame.is(Cause::Restart);
         }
         blame.because("it was not ready, but nobody removed it".to_owned());

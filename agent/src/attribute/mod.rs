@@ -69,6 +69,8 @@ pub enum Decision {
     Blame(Box<Blame>),
     /// Given up by the client before it could fail, on an endpoint that was serving: no failure.
     Cancelled,
+    /// An answered connection was ended by an endpoint that did not leave: no failure of a departure's.
+    Stayed,
     /// A direct connection that no Service sent there: a kubelet's probe, or a client that dials an
     /// endpoint which was never ready.
     Undirected,
@@ -90,6 +92,9 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
     let life = match owner {
         Whose::One(life) => life,
         Whose::Nobody if last_chance && service.is_none() => return Decision::Foreign,
+        Whose::Nobody if failed.was_answered() => {
+            return if last_chance { Decision::Stayed } else { Decision::NotYet };
+        }
         Whose::Nobody => {
             return unless(last_chance, failed, || {
                 let mut blame = Blame::unknown(failed);
@@ -134,9 +139,12 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
         None => {
             serving::blame(&mut blame, failed, life, place.as_ref(), known, last_chance)
                 // It may still turn out to have been leaving.
-                || last_chance && bad::blame(&mut blame, failed, life, known)
+                || last_chance && !failed.was_answered() && bad::blame(&mut blame, failed, life, known)
         }
     };
+    if !is_known && left.is_none() && failed.was_answered() {
+        return if last_chance { Decision::Stayed } else { Decision::NotYet };
+    }
     if is_known {
         return Decision::Blame(Box::new(blame));
     }
@@ -168,10 +176,9 @@ fn unless(last_chance: bool, failed: &Failed, blame: impl FnOnce() -> Blame) -> 
 
 fn either(failed: &Failed, earlier: &Lifetime, later: &Lifetime) -> Blame {
     let mut blame = Blame::unknown(failed);
-    let syn = failed.last_syn();
     let (was, is) = (words::name(earlier), words::name(later));
-    let gone = words::apart(earlier.gone.unwrap_or(earlier.first_seen), syn);
-    let seen = words::apart(later.first_seen, syn);
+    let gone = words::apart(earlier.gone.unwrap_or(earlier.first_seen), failed);
+    let seen = words::apart(later.first_seen, failed);
     blame.because(format!(
         "the address passed from {was} (gone {gone}) to {is} (first seen {seen}): either fits"
     ));

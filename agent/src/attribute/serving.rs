@@ -29,9 +29,13 @@ pub(super) fn blame(
 ) -> bool {
     let syn = failed.last_syn();
     let pod = life.pod.as_ref().and_then(|pod| known.owners.pod_by_uid(&pod.uid));
-    if let Some(restarted) = departure::restart(pod, syn) {
-        blame.because(format!("a container of it restarted {}", words::apart(restarted, syn)));
+    if let Some(restarted) = departure::restart(pod, failed.moment()) {
+        blame.because(format!("a container of it restarted {}", words::apart(restarted, failed)));
         return blame.is(Cause::Restart);
+    }
+    // A pod that has answered is not new.
+    if failed.was_answered() {
+        return false;
     }
     // Of one that was there before the agent nobody knows whether it had answered.
     let Some(place) = place.filter(|_| !life.baseline) else { return false };
@@ -41,7 +45,7 @@ pub(super) fn blame(
     match answers(failed, life, known) {
         // It answered later: then it had not listened yet.
         Answers::First(first) if first > syn => {
-            let apart = words::apart(first, syn);
+            let apart = words::apart(first, failed);
             blame.because(format!("the new pod answered for the first time {apart}"));
         }
         Answers::None if last_chance => {

@@ -53,6 +53,14 @@ pub(super) fn whose<'a>(
     }
     let next = lives.iter().find(|life| life.first_seen > syn && life.begun_after <= syn);
     match next.filter(|next| next.first_seen.since(syn) < WATCH_LAG_NANOS) {
+        // Somebody answered it.
+        Some(next)
+            if failed.was_answered()
+                && life.gone.is_some_and(|gone| gone <= syn)
+                && next.pod != life.pod =>
+        {
+            Whose::One(next)
+        }
         Some(next) if life.gone.is_some_and(|gone| gone <= syn) && next.pod != life.pod => {
             Whose::Either(life, next)
         }

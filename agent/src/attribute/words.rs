@@ -1,6 +1,7 @@
 //! Evidence in words.
 
 use crate::{
+    attempts::Failed,
     endpoints::Lifetime,
     model::{Mono, Revision},
 };
@@ -10,14 +11,18 @@ pub(super) fn name(life: &Lifetime) -> String {
 }
 
 /// "12 ms before the SYN".
-pub(super) fn apart(event: Mono, syn: Mono) -> String {
-    let (nanos, word) =
-        if event <= syn { (syn.since(event), "before") } else { (event.since(syn), "after") };
+pub(super) fn apart(event: Mono, failed: &Failed) -> String {
+    let (moment, what) = (failed.moment(), failed.what());
+    let (nanos, word) = if event <= moment {
+        (moment.since(event), "before")
+    } else {
+        (event.since(moment), "after")
+    };
     let millis = nanos / 1_000_000;
     if millis < 10_000 {
-        format!("{millis} ms {word} the SYN")
+        format!("{millis} ms {word} {what}")
     } else {
-        format!("{} s {word} the SYN", millis / 1_000)
+        format!("{} s {word} {what}", millis / 1_000)
     }
 }
 

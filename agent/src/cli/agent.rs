@@ -67,6 +67,10 @@ pub struct Args {
     /// Unanswered attempts tracked at once: unanswered SYNs a second × 120
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=16_777_216))]
     max_attempts: u32,
+    /// Answered connections tracked at once, the least recently used go first; some 100 bytes each,
+    /// taken at the start
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=16_777_216))]
+    max_flows: u32,
     /// Size of the ring buffer in KiB, a power of two
     #[arg(long, value_name = "KIB", default_value_t = 1_024, value_parser = power_of_two)]
     ring_buffer: u32,
@@ -141,6 +145,7 @@ pub fn run(args: Args) -> Result<(), Failed> {
         evict_after_ns: args.evict_after * 1_000_000_000,
         probe: Options {
             attempts: args.max_attempts,
+            flows: args.max_flows,
             ring_bytes: args.ring_buffer * 1_024,
             ..Options::default()
         },

@@ -303,6 +303,7 @@ fn blame(
         class: Class::Timeout,
         wire: String::new(),
         early: false,
+        doubtful: false,
     };
     match attribute::decide(&failed, service, &verdicts::known(state, sent, state.now)) {
         Decision::Blame(blame) => Some(*blame),

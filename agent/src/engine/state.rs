@@ -209,6 +209,11 @@ pub struct State {
     pub(super) cancelled: u64,
     pub(super) undirected: u64,
     pub(super) unseen: u64,
+    /// Answered connections that an endpoint which did not leave ended.
+    pub(super) stayed: u64,
+    /// Answered connections ended by leaving endpoints of which the wire cannot tell whether anything
+    /// was lost.
+    pub(super) closed: u64,
     /// Endpoints without a convergence for want of room in their rollout.
     pub(super) unmeasured: u64,
     /// Failures whose delay is in no histogram for want of room.
@@ -257,6 +262,8 @@ impl State {
             cancelled: 0,
             undirected: 0,
             unseen: 0,
+            stayed: 0,
+            closed: 0,
             unmeasured: 0,
             untimed: 0,
             unlisted: 0,
@@ -359,6 +366,17 @@ impl State {
     /// Attempts given up of whose begin nothing was seen: they began before the agent.
     pub fn unseen(&self) -> u64 {
         self.unseen
+    }
+
+    /// Answered connections that endpoints which did not leave ended without an answer: no failures.
+    pub fn stayed(&self) -> u64 {
+        self.stayed
+    }
+
+    /// Answered connections that leaving endpoints closed, of which the wire cannot tell whether
+    /// anything was lost.
+    pub fn closed(&self) -> u64 {
+        self.closed
     }
 
     /// Failures decided as unknown for want of room to hold them, and attempts not held.

@@ -55,6 +55,8 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
     if state.held.len() >= state.config.max_held {
         if held.failed.early {
             state.cancelled += 1;
+        } else if held.failed.doubtful {
+            state.closed += 1;
         } else {
             state.overflowed += 1;
             let mut blame = Blame::unknown(&held.failed);
@@ -71,7 +73,8 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
 
 /// Counts the failure to its pod, should that turn out to be a bad one.
 fn note_failing(state: &mut State, failed: &Failed) {
-    let Some(backend) = failed.attempt.backend.filter(|_| !failed.early) else { return };
+    let counts = !failed.early && !failed.was_answered();
+    let Some(backend) = failed.attempt.backend.filter(|_| counts) else { return };
     let Some(life) = state.endpoints.at(backend).last().filter(|life| life.left.is_none()) else {
         return;
     };
@@ -123,6 +126,8 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
         Decision::NotYet => return Some(held),
         Decision::Cancelled => state.cancelled += 1,
         Decision::Undirected => state.undirected += 1,
+        Decision::Stayed => state.stayed += 1,
+        Decision::Blame(_) if held.failed.doubtful => state.closed += 1,
         Decision::Foreign => {}
         Decision::Blame(blame) => conclude(state, &held, *blame, out),
     }
@@ -154,12 +159,13 @@ fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
     let mut phase = Phase::None;
     let client = clients::client_of(state, attempt.key.client.ip());
     if let Some(rollout) = blame.rollout.as_ref().and_then(|id| state.rollouts.get_mut(id)) {
-        let after = rollout.completed.is_some_and(|at| held.failed.first_syn() >= at);
+        let after = rollout.completed.is_some_and(|at| held.failed.judged_from() >= at);
         phase = if after { Phase::After } else { Phase::During };
         *rollout.failures_by_phase.entry(class).or_default().entry(phase).or_insert(0) += 1;
-        let first = rollout.first_failure.map_or(began, |first| first.min(began));
+        let since = held.failed.failing_since();
+        let first = rollout.first_failure.map_or(since, |first| first.min(since));
         rollout.first_failure = Some(first);
-        rollout.last_failure = rollout.last_failure.max(Some(began));
+        rollout.last_failure = rollout.last_failure.max(Some(since));
         if let Some(side) = blame.side {
             *rollout.failures_by_side.entry(side).or_insert(0) += 1;
         }

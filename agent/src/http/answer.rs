@@ -73,6 +73,13 @@ pub struct StatusAnswer {
     pub undirected_attempts: u64,
     /// Attempts given up of whose begin nothing was seen: they began before the agent.
     pub unseen_attempts: u64,
+    /// Answered connections that leaving endpoints closed, of which the wire cannot tell whether anything
+    /// was lost: no failures.
+    pub closed_connections: u64,
+    /// Answered connections that endpoints which did not leave ended without an answer: no failures.
+    pub stayed_connections: u64,
+    /// Memory of the kernel's map of answered connections, in bytes.
+    pub flows_memory_bytes: u64,
     /// Counts since the start are lower bounds: something below was lost.
     pub lower_bound: bool,
     /// What was lost, by reason.

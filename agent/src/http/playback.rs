@@ -132,6 +132,9 @@ impl Playback {
             cancelled_attempts: state.cancelled(),
             undirected_attempts: state.undirected(),
             unseen_attempts: state.unseen(),
+            closed_connections: state.closed(),
+            stayed_connections: state.stayed(),
+            flows_memory_bytes: 0,
             lower_bound: state.lost() > 0 || state.overflowed() > 0,
             losses: BTreeMap::from([
                 ("recorded", state.lost()),

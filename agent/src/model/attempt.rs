@@ -63,6 +63,18 @@ pub struct Drop {
     pub reason: std::sync::Arc<str>,
 }
 
+/// How a backend ended a connection that had been answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// By FIN or RST, without a byte since the client's last message.
+    Cut,
+    /// By RST, after some of an answer, or before the client had asked anything.
+    Reset,
+    /// As `Cut`, but the last message may have been one that nobody answers.
+    Closed,
+}
+
 /// One thing the probes saw, with the attempt as it stood then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "saw")]
@@ -103,6 +115,16 @@ pub enum Sighting {
         /// When the new SYN was seen.
         at: Mono,
     },
+    /// The backend ended a connection that the client had not ended.
+    Ended {
+        /// The attempt that began it, dated by its answer; of a connection older than the agent, by the
+        /// first message that was seen, with a number made up from that.
+        attempt: Attempt,
+        /// How.
+        end: End,
+        /// When.
+        at: Mono,
+    },
     /// Found unanswered by the sweep, older than the deadline.
     Unanswered {
         /// The attempt.
@@ -120,6 +142,7 @@ impl Sighting {
             | Self::Dropped { attempt, .. }
             | Self::Abandoned { attempt, .. }
             | Self::Superseded { attempt, .. }
+            | Self::Ended { attempt, .. }
             | Self::Unanswered { attempt, .. } => attempt,
         }
     }
@@ -131,6 +154,7 @@ impl Sighting {
             | Self::Dropped { at, .. }
             | Self::Abandoned { at, .. }
             | Self::Superseded { at, .. }
+            | Self::Ended { at, .. }
             | Self::Unanswered { at, .. } => *at,
         }
     }

@@ -11,7 +11,7 @@ mod template;
 mod time;
 mod verdict;
 
-pub use attempt::{Answer, Attempt, AttemptKey, Drop, Sighting};
+pub use attempt::{Answer, Attempt, AttemptKey, Drop, End, Sighting};
 pub use conntrack::{
     ConntrackEntry, DST_NAT, EntryKey, EvictionResult, SEEN_REPLY, SYN_SENT, Transport,
 };

@@ -21,6 +21,11 @@ names! {
         StaleNat = "stale_nat",
         /// The Service had no usable endpoint and the proxy's rule rejected the SYN.
         Rejected = "rejected",
+        /// The endpoint sent a RST inside an established connection.
+        Reset = "reset",
+        /// The endpoint ended an established connection without a byte of an answer to the client's
+        /// last message.
+        Cut = "cut",
     }
 }
 
@@ -57,11 +62,12 @@ names! {
 }
 
 names! {
-    /// Where in the rollout the attempt began.
+    /// Where in the rollout the failure began: with the first SYN, or with the end of a connection that
+    /// had been answered.
     Phase {
-        /// Its first SYN came before completion.
+        /// It began before completion.
         During = "during",
-        /// Its first SYN came after completion.
+        /// It began after completion.
         After = "after",
         /// The cause is no rollout.
         None = "none",
@@ -84,7 +90,8 @@ pub struct Failure {
     pub backend: Option<SocketAddr>,
     /// Initial sequence number.
     pub isn: u32,
-    /// Begin of the attempt: `connect()` where it was seen, else the first SYN.
+    /// Begin of the attempt: `connect()` where it was seen, else the first SYN. Of a connection that was
+    /// answered: its answer; if it is older than the agent, the first message that was seen.
     pub first_syn: Mono,
     /// SYNs seen.
     pub syns: u32,

@@ -2,11 +2,14 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use rollrace_ebpf::abi::{self, Address, Event, Kind, Tuple, flag};
+use rollrace_ebpf::{
+    abi::{self, Address, Event, Kind, Tuple, flag},
+    flow,
+};
 use thiserror::Error;
 
 use super::layout::Layout;
-use crate::model::{Answer, Attempt, AttemptKey, Drop, Mono, Sighting};
+use crate::model::{Answer, Attempt, AttemptKey, Drop, End, Mono, Sighting};
 
 /// Why a record is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -17,6 +20,9 @@ pub enum DecodeError {
     /// Its kind is not known.
     #[error("a record of unknown kind {0}")]
     Kind(u32),
+    /// The end of a connection that it tells is not known.
+    #[error("a record of an end of unknown kind {0}")]
+    End(u32),
 }
 
 /// Decodes one record.
@@ -59,6 +65,14 @@ pub fn decode(bytes: &[u8], layout: &Layout) -> Result<Sighting, DecodeError> {
             at,
         },
         Kind::Superseded => Sighting::Superseded { attempt, at },
+        Kind::Ended => {
+            let end = match flow::End::from_number(code).ok_or(DecodeError::End(code))? {
+                flow::End::Cut => End::Cut,
+                flow::End::Reset => End::Reset,
+                flow::End::Closed => End::Closed,
+            };
+            Sighting::Ended { attempt, end, at }
+        }
     })
 }
 

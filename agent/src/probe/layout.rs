@@ -99,6 +99,16 @@ impl Layout {
                 struct_named(nf, "nf_conntrack_tuple_hash").map_or(0, |found| found.size());
             layout.globals.insert("CT_STRIDE".to_owned(), u32::try_from(stride).unwrap_or(0));
         }
+        let size_of_page = struct_named(base, "page").map_or(0, |found| found.size());
+        layout.globals.insert("PAGE_STRUCT".to_owned(), u32::try_from(size_of_page).unwrap_or(0));
+        // `skb_frag_t` was a `bio_vec` before 6.10.
+        for (global, now, before) in
+            [("FRAG_PAGE", "netmem", "bv_page"), ("FRAG_BEGIN", "offset", "bv_offset")]
+        {
+            let offset =
+                offset_of(base, "skb_frag", now).or_else(|_| offset_of(base, "bio_vec", before))?;
+            layout.globals.insert(global.to_owned(), offset);
+        }
         layout.casts = casts(base);
         layout.globals.insert("HAS_CONNTRACK".to_owned(), u32::from(layout.conntrack));
         layout.drop_reasons = drop_reasons(base);

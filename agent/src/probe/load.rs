@@ -4,8 +4,8 @@ use std::{borrow::Cow, fs, io};
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{PerCpuArray, RingBuf},
-    programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _},
+    maps::RingBuf,
+    programs::{ProgramError, RawTracePoint},
 };
 use rollrace_ebpf::{
     abi::{self, Stat},
@@ -18,6 +18,7 @@ use super::{
     ProbeError, decode,
     layout::{Casts, Layout},
     maps::Maps,
+    whereabouts::{self, Whereabouts},
 };
 use crate::model::Sighting;
 
@@ -31,8 +32,17 @@ pub const HOOKS: [&str; 3] = ["net_dev_queue", "kfree_skb", "inet_sock_set_state
 const MAKES_UP: &str = "inet_sock_set_state_skipped";
 
 /// The maps that grow.
-const MAPS: [&str; 7] =
-    ["ATTEMPTS", "ANSWERED", "FRESH", "ENDPOINTS", "LOCAL_PODS", "COUNTERS", "STARTS"];
+pub(super) const MAPS: [&str; 9] = [
+    "ATTEMPTS",
+    "FLOWS",
+    "OWN_FLOWS",
+    "ANSWERED",
+    "FRESH",
+    "ENDPOINTS",
+    "LOCAL_PODS",
+    "COUNTERS",
+    "STARTS",
+];
 
 /// Capabilities that loading and reading need, by number (`include/uapi/linux/capability.h`).
 const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
@@ -47,6 +57,8 @@ const LOG_BYTES: u32 = 4_096;
 pub struct Options {
     /// Unanswered attempts tracked: unanswered SYNs a second × 120 s.
     pub attempts: u32,
+    /// Answered connections tracked.
+    pub flows: u32,
     /// Bytes of the ring buffer, a power of two.
     pub ring_bytes: u32,
     /// Entries of every other map; their defaults if not given. For tests of what happens at the bound.
@@ -55,7 +67,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { attempts: 65_536, ring_bytes: 1 << 20, other_entries: None }
+        Self {
+            attempts: 65_536,
+            flows: abi::FLOW_ENTRIES,
+            ring_bytes: 1 << 20,
+            other_entries: None,
+        }
     }
 }
 
@@ -103,17 +120,22 @@ impl Probe {
         if !layout.conntrack {
             warn!("conntrack is not there yet: Service addresses are told apart once it is loaded");
         }
-        let own_net = whoami(&layout)?;
+        let Whereabouts { net: own_net, memory } = whereabouts::ask(&layout, object)?;
         let timeout = syn_sent_timeout();
         debug!(own_net, timeout, "loading");
         let load = |casts: Option<&Casts>| {
             let mut loader = loader(&layout);
             loader.override_global("OWN_NET", &own_net, true);
             loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
+            if let Some((memory, pages)) = &memory {
+                loader.override_global("PAGE_OFFSET", memory, true);
+                loader.override_global("VMEMMAP", pages, true);
+            }
             loader.map_max_entries("ATTEMPTS", options.attempts);
+            loader.map_max_entries("FLOWS", options.flows);
             loader.map_max_entries("EVENTS", options.ring_bytes);
             if let Some(entries) = options.other_entries {
-                for map in MAPS.into_iter().filter(|map| *map != "ATTEMPTS") {
+                for map in MAPS.into_iter().filter(|map| !matches!(*map, "ATTEMPTS" | "FLOWS")) {
                     loader.map_max_entries(map, entries);
                 }
             }
@@ -151,7 +173,7 @@ impl Probe {
                 refused_program(&format!("attach {name} to the tracepoint {hook}"), error)
             })?;
         }
-        let maps = Maps::take(&mut ebpf, timeout, options.other_entries)?;
+        let maps = Maps::take(&mut ebpf, timeout, &options)?;
         let ring = ebpf.take_map("EVENTS").ok_or_else(|| no_map("EVENTS"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| load_error("open EVENTS", error))?;
         // SAFETY: the ring buffer owns its descriptor, and keeps it open for as long as it lives.
@@ -220,39 +242,13 @@ fn call_kfunc(object: &mut [u8], kfunc: u32) {
 }
 
 /// A loader with this kernel's layout.
-fn loader(layout: &Layout) -> EbpfLoader<'_> {
+pub(super) fn loader(layout: &Layout) -> EbpfLoader<'_> {
     let mut loader = EbpfLoader::new();
     loader.map_max_entries("AYA_LOGS", LOG_BYTES);
     for (name, value) in &layout.globals {
         loader.override_global(name, value, true);
     }
     loader
-}
-
-/// `struct net *` of this process, through a program that runs in its context.
-fn whoami(layout: &Layout) -> Result<u64, ProbeError> {
-    let mut loader = loader(layout);
-    // This object is thrown away: it needs no room.
-    for map in MAPS {
-        loader.map_max_entries(map, 64);
-    }
-    let mut ebpf = loader.load(OBJECT).map_err(|error| refused("create eBPF maps", error))?;
-    // The kernel side speaks only here, and only if something is wrong.
-    let mut log = aya_log::EbpfLogger::init(&mut ebpf)
-        .map_err(|error| load_error("open the kernel side's log", error))?;
-    let program = program(&mut ebpf, "whoami")?;
-    program.load().map_err(|error| refused_program("load an eBPF program", error))?;
-    program
-        .test_run(RawTracePointRunOptions::new())
-        .map_err(|error| refused_program("run an eBPF program", error))?;
-    log.flush();
-    let map = ebpf.map("WHERE").ok_or_else(|| no_map("WHERE"))?;
-    let places: PerCpuArray<_, u64> =
-        PerCpuArray::try_from(map).map_err(|error| load_error("open WHERE", error))?;
-    let values = places.get(&0, 0).map_err(|error| load_error("read WHERE", error))?;
-    values.iter().copied().find(|net| *net != 0).ok_or_else(|| {
-        load_error("find the own network namespace", anyhow::anyhow!("the program reported none"))
-    })
 }
 
 /// `nf_conntrack_tcp_timeout_syn_sent` of this namespace in nanoseconds, 120 s if it cannot be read.
@@ -280,11 +276,11 @@ pub(super) fn load_error(what: &str, source: impl Into<anyhow::Error>) -> ProbeE
     ProbeError::Load { what: what.to_owned(), source: source.into() }
 }
 
-fn refused(what: &str, error: aya::EbpfError) -> ProbeError {
+pub(super) fn refused(what: &str, error: aya::EbpfError) -> ProbeError {
     permission(what, &error).unwrap_or_else(|| load_error(what, error))
 }
 
-fn refused_program(what: &str, error: ProgramError) -> ProbeError {
+pub(super) fn refused_program(what: &str, error: ProgramError) -> ProbeError {
     permission(what, &error).unwrap_or_else(|| load_error(what, error))
 }
 
@@ -327,4 +323,4 @@ fn os_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
     None
 }
 
-const _: () = assert!(abi::VERSION == 1);
+const _: () = assert!(abi::VERSION == 2);

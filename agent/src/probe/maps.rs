@@ -2,22 +2,23 @@
 
 use std::{
     collections::{BTreeSet, HashMap as StdHashMap, HashSet},
-    io,
+    fs, io,
     net::{IpAddr, SocketAddr},
+    os::fd::{AsFd as _, AsRawFd as _},
 };
 
 use aya::{
     Ebpf,
-    maps::{HashMap, MapData, MapError, PerCpuArray, PerCpuHashMap},
+    maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap},
 };
 use rollrace_ebpf::abi::{
-    self, Address, Attempt, Counters, Fresh, Socket, Stat, Tuple, Watched, flag, watched,
+    self, Address, Attempt, Counters, Flow, Fresh, Socket, Stat, Tuple, Watched, flag, watched,
 };
 
 use super::{
     ProbeError,
     decode::{socket, to_attempt},
-    load::{load_error, no_map},
+    load::{Options, load_error, no_map},
 };
 use crate::{
     engine::{AttemptCounts, FreshSyns, Watch},
@@ -47,7 +48,8 @@ pod!(
     PodAddress(Address),
     PodFresh(Fresh),
     PodWatched(Watched),
-    PodCounters(Counters)
+    PodCounters(Counters),
+    PodFlow(Flow)
 );
 
 /// Handles of the maps.
@@ -64,6 +66,12 @@ pub struct Maps {
     fresh_entries: u64,
     fresh_inserted: u64,
     fresh_evicted: u64,
+    flows: HashMap<MapData, u64, PodFlow>,
+    flow_entries: u64,
+    flows_live: u64,
+    flows_evicted: u64,
+    /// Memory of `FLOWS` in bytes, allocated whole; 0 if the kernel does not say.
+    pub flows_bytes: u64,
     /// Watch-set entries that do not fit now: tried again at each sweep.
     pub unfit: BTreeSet<Watch>,
     /// Watch-set entries that did not fit when they came.
@@ -100,6 +108,8 @@ pub struct Losses {
     pub read_failed: u64,
     /// Backends whose counts of fresh SYNs were evicted: the map was full.
     pub fresh_evicted: u64,
+    /// Answered connections that were evicted: the map was full.
+    pub flows_evicted: u64,
 }
 
 impl Maps {
@@ -107,7 +117,7 @@ impl Maps {
     pub(super) fn take(
         ebpf: &mut Ebpf,
         timeout_ns: u64,
-        other_entries: Option<u32>,
+        options: &Options,
     ) -> Result<Self, ProbeError> {
         macro_rules! open {
             ($kind:ident, $name:literal) => {{
@@ -115,6 +125,9 @@ impl Maps {
                 $kind::try_from(map).map_err(|error| load_error(concat!("open ", $name), error))?
             }};
         }
+        let flows = ebpf.take_map("FLOWS").ok_or_else(|| no_map("FLOWS"))?;
+        let flows_bytes = memory_of(&flows);
+        let flows = HashMap::try_from(flows).map_err(|error| load_error("open FLOWS", error))?;
         Ok(Self {
             attempts: open!(HashMap, "ATTEMPTS"),
             fresh: open!(HashMap, "FRESH"),
@@ -125,7 +138,12 @@ impl Maps {
             timeout_ns,
             swept: HashSet::new(),
             counted: StdHashMap::new(),
-            fresh_entries: other_entries.unwrap_or(abi::FRESH_ENTRIES).into(),
+            fresh_entries: options.other_entries.unwrap_or(abi::FRESH_ENTRIES).into(),
+            flow_entries: options.flows.into(),
+            flows_live: 0,
+            flows_evicted: 0,
+            flows_bytes,
+            flows,
             fresh_inserted: 0,
             fresh_evicted: 0,
             unfit: BTreeSet::new(),
@@ -253,6 +271,22 @@ impl Maps {
         self.fresh_evicted = self.fresh_evicted.max(inserted.saturating_sub(there));
     }
 
+    /// The same of `FLOWS`: entered, not taken out, and not there.
+    fn count_evicted_flows(&mut self) {
+        // Read in this order: what is taken out had been entered.
+        let removed = self.stat(Stat::FlowsRemoved);
+        let live = self.stat(Stat::FlowsInserted).saturating_sub(removed + self.flows_evicted);
+        // Counting them takes a call of the kernel's each, so it is not done at every sweep.
+        let grown = live.saturating_sub(self.flows_live) * 16 >= self.flow_entries;
+        if live * 2 < self.flow_entries || !(grown || live > self.flow_entries) {
+            return;
+        }
+        let there = u64::try_from(self.flows.keys().count()).unwrap_or(u64::MAX);
+        let evicted = live.saturating_sub(there);
+        self.flows_evicted += evicted;
+        self.flows_live = live - evicted;
+    }
+
     /// One of the kernel side's counts, over all CPUs.
     pub(super) fn stat(&self, stat: Stat) -> u64 {
         self.stats.get(&(stat as u32), 0).map_or(0, |values| values.iter().sum::<u64>())
@@ -262,6 +296,7 @@ impl Maps {
     pub fn sweep(&mut self, now: Mono, deadline_ns: u64) -> Sweep {
         self.fit();
         self.count_evicted();
+        self.count_evicted_flows();
         let mut sweep = Sweep::default();
         let mut expired = Vec::new();
         let mut alive = HashSet::new();
@@ -353,8 +388,18 @@ impl Maps {
             counters_full: stat(Stat::CountersFull),
             read_failed: stat(Stat::ReadFailed),
             fresh_evicted: self.fresh_evicted,
+            flows_evicted: self.flows_evicted,
         }
     }
+}
+
+/// What the kernel accounts to a map, from `/proc/self/fdinfo`; 0 if it does not say.
+fn memory_of(map: &Map) -> u64 {
+    let Map::LruHashMap(map) = map else { return 0 };
+    let fd = map.fd().as_fd().as_raw_fd();
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    let value = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
 /// A key that is not there need not be removed.

@@ -5,6 +5,7 @@
 //! - [`Probe`] (`load`): loads and attaches; names what is missing
 //! - `decode`: the only parser of ring-buffer bytes
 //! - `maps`: the watch set, the sweep of unanswered attempts, counts
+//! - `whereabouts`: where the agent lives, asked of the kernel
 //! - `cost`: what the programs cost, beside empty ones; for the benchmark
 
 mod cost;
@@ -13,6 +14,7 @@ mod error;
 pub mod layout;
 mod load;
 mod maps;
+mod whereabouts;
 
 pub use cost::{Run, Runs, time_runs};
 pub use decode::{DecodeError, decode};

@@ -6,6 +6,7 @@
 //! - `clock`: the civil clock is stepped
 //! - `coverage`: what an agent says that was not there for all of it
 //! - `departures`: why an endpoint left
+//! - `ended`: answered connections that their endpoint ended
 //! - `faults`: a lost node, a restart, a bad replica
 //! - `history`: what one agent leaves to the next
 //! - `serving`: failures on endpoints that did not leave
@@ -23,6 +24,7 @@ mod bounds;
 mod clock;
 mod coverage;
 mod departures;
+mod ended;
 mod eviction;
 mod faults;
 mod history;

@@ -8,6 +8,7 @@
 mod answered;
 mod conntrack;
 mod dropped;
+mod ended;
 mod losses;
 mod namespaces;
 mod refused;

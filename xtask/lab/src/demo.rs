@@ -130,15 +130,18 @@ fn verdict(setup: Setup, agrees: bool, summary: &Summary) -> String {
             .concat()
             .join("\n  ");
     }
-    let apart = not_compared_text(&summary.not_compared);
+    let apart = if summary.not_compared.is_empty() {
+        String::new()
+    } else {
+        format!("\n  not compared: {}", not_compared_text(&summary.not_compared))
+    };
     match failed {
-        0 => format!(
-            "{name}: the rollout broke no new connection, and the agents reported none\n  not compared yet: {apart}"
-        ),
+        0 => {
+            format!("{name}: the rollout broke no connection, and the agents reported none{apart}")
+        }
         _ => format!(
-            "{name}: the rollout broke {failed} new connections; the agents reported exactly these, and blamed {} for each\n  \
-             on /metrics at most {:.0} ms after the client's error, besides {:.0} ms of waiting for evidence\n  \
-             not compared yet: {apart}",
+            "{name}: the rollout broke {failed} connections; the agents reported exactly these, and blamed {} for each\n  \
+             on /metrics at most {:.0} ms after the client's error, besides {:.0} ms of waiting for evidence{apart}",
             rollout(summary),
             summary.on_time_ms.max.unwrap_or_default(),
             summary.evidence_wait_ms.max.unwrap_or_default(),

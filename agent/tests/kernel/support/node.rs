@@ -37,6 +37,11 @@ impl Node {
         Self { namespace, outside, watcher }
     }
 
+    /// The agent is replaced: its probes begin anew, and know of nothing.
+    pub fn restart_watcher(&mut self) {
+        self.watcher = Watcher::start(&self.namespace, Options::default());
+    }
+
     /// A pod on a point-to-point link with a link-local gateway, both versions of IP.
     pub fn pod(&self, number: u8) -> Namespace {
         add_pod(&self.namespace, number)

@@ -50,7 +50,13 @@ impl Watcher {
         let runtime = Builder::new_current_thread().enable_all().build().expect("start a runtime");
         let probe = namespace.run(|| {
             let _guard = runtime.enter();
-            Probe::with_layout(layout.clone(), options).expect("attach the probes (as root)")
+            // Another object than the one that is built in, to try one out.
+            let other = std::env::var_os("ROLLRACE_OBJECT");
+            let probe = match other.map(|path| std::fs::read(path).expect("read the object")) {
+                Some(object) => Probe::with_object(layout.clone(), options, &object),
+                None => Probe::with_layout(layout.clone(), options),
+            };
+            probe.expect("attach the probes (as root)")
         });
         assert_eq!(probe.plain_loads, layout.casts.is_some(), "the verifier takes the plain loads");
         let mut watcher = Self { probe, runtime, seen: Vec::new(), counts: HashMap::new() };

@@ -86,6 +86,11 @@ pub enum ClientClass {
 }
 
 impl ClientClass {
+    /// Whether it befalls connections that had been answered.
+    pub fn is_of_answered(self) -> bool {
+        matches!(self, Self::Reset | Self::Cut | Self::Stalled | Self::Misdelivered)
+    }
+
     /// The name in results.
     pub fn name(self) -> &'static str {
         match self {

@@ -4,7 +4,9 @@ use crate::app::failure::ClientClass;
 
 /// The agent's classes, each with what the client may have seen. A client cannot tell a stale NAT
 /// from a timeout, nor a rejection from a refusal; a rejection by dropping, and a neighbour that
-/// fails late, are timeouts to it.
+/// fails late, are timeouts to it. Of a connection that its pod ended without a word a client sees the
+/// end of the stream, or ECONNRESET: it depends on whether the kernel of the pod had unread bytes, and on
+/// whether the client wrote once more before it looked. Nobody lost more or less by that.
 const AGENT_KINDS: [(&str, &[ClientClass]); 8] = [
     ("refused", &[ClientClass::Refused]),
     ("timeout", &[ClientClass::Timeout]),
@@ -12,7 +14,7 @@ const AGENT_KINDS: [(&str, &[ClientClass]); 8] = [
     ("unreachable", &[ClientClass::Unreachable, ClientClass::Timeout]),
     ("rejected", &[ClientClass::Refused, ClientClass::Timeout]),
     ("reset", &[ClientClass::Reset]),
-    ("cut", &[ClientClass::Cut]),
+    ("cut", &[ClientClass::Cut, ClientClass::Reset]),
     ("misdelivered", &[ClientClass::Misdelivered]),
 ];
 
@@ -23,5 +25,6 @@ pub fn client_kinds(class: &str) -> &'static [ClientClass] {
 
 /// The client's classes that are compared so far.
 pub fn is_compared(class: ClientClass) -> bool {
-    matches!(class, ClientClass::Refused | ClientClass::Timeout | ClientClass::Unreachable)
+    use ClientClass::{Cut, Refused, Reset, Timeout, Unreachable};
+    matches!(class, Refused | Timeout | Unreachable | Reset | Cut)
 }

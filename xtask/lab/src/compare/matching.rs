@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use jiff::Timestamp;
+
 use super::{Difference, Reported, Truth};
 
 /// A client's start and an agent's first SYN of one connection differ by less than this.
 const SAME_START_NS: i64 = 50_000_000;
+/// An endpoint's end of a connection, as an agent saw it, and the client's error differ by less than
+/// this: a client of many threads must get its turn. Its port can have no other such end meanwhile.
+const SAME_END_NS: i64 = 500_000_000;
 /// What is shown beside a difference: the same client port within this time.
 const NEAR_NS: i64 = 10_000_000_000;
 
@@ -51,8 +56,8 @@ fn is_same_connection(a: &Reported, b: &Reported) -> bool {
         && (first_syn(a) - first_syn(b)).abs() <= SAME_START_NS
 }
 
-/// Pairs each report with the client failure of the same client port, kind and start that is
-/// nearest in time.
+/// Pairs each report with the client failure of the same client port and kind that is nearest in time:
+/// by its start, or of a connection that was answered by its end.
 pub fn pair<'a>(truth: &[&'a Truth], reported: &[&'a Reported]) -> Matched<'a> {
     let mut open: BTreeMap<SocketAddr, Vec<&'a Truth>> = BTreeMap::new();
     for record in truth {
@@ -67,7 +72,7 @@ pub fn pair<'a>(truth: &[&'a Truth], reported: &[&'a Reported]) -> Matched<'a> {
             .enumerate()
             .filter(|(_, t)| kinds.contains(&t.failure.class))
             .map(|(index, t)| (distance(t, report), index))
-            .filter(|(distance, _)| *distance <= SAME_START_NS)
+            .filter(|(distance, index)| *distance <= allowed(candidates[*index]))
             .min();
         match nearest {
             Some((_, index)) => matched.pairs.push((candidates.swap_remove(index), report)),
@@ -85,9 +90,22 @@ pub fn is_near(truth: &Truth, report: &Reported) -> bool {
 }
 
 fn distance(truth: &Truth, report: &Reported) -> i64 {
-    (truth.failure.connect_start - first_syn(report)).abs()
+    if truth.failure.class.is_of_answered() {
+        let ended = report.failure.ended.map_or(i64::MAX, nanoseconds);
+        truth.failure.end.saturating_sub(ended).saturating_abs()
+    } else {
+        (truth.failure.connect_start - first_syn(report)).abs()
+    }
+}
+
+fn allowed(truth: &Truth) -> i64 {
+    if truth.failure.class.is_of_answered() { SAME_END_NS } else { SAME_START_NS }
 }
 
 fn first_syn(report: &Reported) -> i64 {
-    i64::try_from(report.failure.first_syn.as_nanosecond()).unwrap_or(i64::MAX)
+    nanoseconds(report.failure.first_syn)
+}
+
+fn nanoseconds(at: Timestamp) -> i64 {
+    i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }

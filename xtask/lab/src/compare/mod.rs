@@ -141,8 +141,9 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &impl Judge) ->
     for record in truth {
         let class = record.failure.class;
         // A connect that got no port sent no SYN: there is nothing for an agent to see.
-        let sent = record.failure.phase == Phase::Connect && record.failure.local.port() != 0;
-        if is_compared(class) && sent {
+        let sent = record.failure.local.port() != 0;
+        let was_answered = record.failure.phase == Phase::Request;
+        if is_compared(class) && sent && was_answered == class.is_of_answered() {
             add(&mut outcome.truth, class.name());
             outcome.begun.push(record.failure.connect_start);
             compared_truth.push(record);

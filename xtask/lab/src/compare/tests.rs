@@ -126,14 +126,45 @@ fn a_connection_reported_by_two_agents_is_a_double_and_not_an_extra() {
 #[test]
 fn classes_not_compared_are_listed() {
     let found = compare(
-        &[truth(1, ClientClass::Cut, START), truth(2, ClientClass::Reset, START)],
-        &[reported("n1", 1, "cut", START)],
+        &[truth(1, ClientClass::Stalled, START), truth(2, ClientClass::Misdelivered, START)],
+        &[reported("n1", 1, "misdelivered", START)],
         &expectation(),
     );
     assert!(found.agrees());
-    assert_eq!(found.not_compared["client:cut"], 1);
-    assert_eq!(found.not_compared["client:reset"], 1);
-    assert_eq!(found.not_compared["agent:cut"], 1);
+    assert_eq!(found.not_compared["client:stalled"], 1);
+    assert_eq!(found.not_compared["client:misdelivered"], 1);
+    assert_eq!(found.not_compared["agent:misdelivered"], 1);
+}
+
+#[test]
+fn a_connection_that_was_answered_matches_by_its_end_whenever_it_began() {
+    let ended = |port, class, end: i64| {
+        let mut report = reported("n1", port, class, START - 60_000 * MILLISECOND);
+        report.failure.ended = Timestamp::from_nanosecond(end.into()).ok();
+        report
+    };
+    let found = compare(
+        &[truth(1, ClientClass::Cut, START), truth(2, ClientClass::Reset, START)],
+        &[ended(1, "cut", START - 90 * MILLISECOND), ended(2, "reset", START)],
+        &expectation(),
+    );
+    assert!(found.agrees(), "{:?}", found.differences);
+    let late = ended(1, "cut", START - 600 * MILLISECOND);
+    let found = compare(&[truth(1, ClientClass::Cut, START)], &[late], &expectation());
+    assert_eq!((found.missed["cut"], found.extra["cut"]), (1, 1));
+}
+
+#[test]
+fn what_an_agent_calls_cut_a_client_may_see_as_a_reset_and_not_the_other_way_round() {
+    let at_once = |class| {
+        let mut report = reported("n1", 1, class, START);
+        report.failure.ended = Timestamp::from_nanosecond(START.into()).ok();
+        report
+    };
+    let reset = truth(1, ClientClass::Reset, START);
+    assert!(compare(&[reset], &[at_once("cut")], &expectation()).agrees());
+    let cut = truth(1, ClientClass::Cut, START);
+    assert!(!compare(&[cut], &[at_once("reset")], &expectation()).agrees());
 }
 
 #[test]

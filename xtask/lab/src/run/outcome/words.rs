@@ -159,10 +159,7 @@ pub fn not_compared_text(counts: &BTreeMap<String, u64>) -> String {
     if parts.is_empty() {
         parts.push("nothing of it happened".to_owned());
     }
-    format!(
-        "{} (connections that were answered: reset, cut, stalled, misdelivered)",
-        parts.join(", ")
-    )
+    format!("{} (connections that were answered: stalled, misdelivered)", parts.join(", "))
 }
 
 /// Counts by class in words.
