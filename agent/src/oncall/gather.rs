@@ -20,8 +20,8 @@ const AT_A_TIME: usize = 64;
 pub enum Source {
     /// These agents.
     Agents(Vec<String>),
-    /// A recording of one.
-    Recording(PathBuf),
+    /// Recordings of agents.
+    Recordings(Vec<PathBuf>),
     /// The agents of a cluster.
     Cluster(ClusterOptions),
 }
@@ -87,7 +87,7 @@ pub async fn gather(
     timeout: Duration,
 ) -> Result<Gathered, SourceError> {
     let mut gathered = match source {
-        Source::Recording(path) => return Ok(recording::gather(path)?),
+        Source::Recordings(paths) => recording::gather(paths)?,
         Source::Agents(urls) => {
             let agents: Result<Vec<Agent>, String> =
                 urls.iter().map(|url| Agent::at(url, timeout)).collect();

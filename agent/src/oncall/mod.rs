@@ -1,7 +1,7 @@
 //! What on-call runs: finds the agents, asks them all at once, joins what they know, and shows it.
 //!
 //! # Layout
-//! - [`Source`]: where the answers come from: agents by URL, the cluster's agents, or a recording
+//! - [`Source`]: where the answers come from: agents by URL, the cluster's agents, or recordings
 //! - `cluster`: a kubeconfig, a context, and the agents' pods
 //! - `fetch`: one agent asked, within a time and a size
 //! - [`answers`]: what agents answer, read leniently and made harmless for a terminal
