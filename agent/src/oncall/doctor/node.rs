@@ -122,7 +122,7 @@ fn capabilities(status: Option<&str>) -> Check {
     let has = |number: u32| effective & (1 << number) != 0;
     let missing: Vec<String> = CAPABILITIES
         .iter()
-        .filter(|(_, number, _)| !has(*number) && !(*number >= 38 && has(SYS_ADMIN)))
+        .filter(|(_, number, _)| !(has(*number) || *number >= 38 && has(SYS_ADMIN)))
         .map(|(name, _, why)| format!("{name} (to {why})"))
         .collect();
     if missing.is_empty() {
