@@ -260,7 +260,6 @@ impl EngineTask {
             Query::Failures(wanted, reply) => {
                 drop(reply.send(Ok(http::failures(&self.state, &wanted))));
             }
-            Query::Explain(id, reply) => drop(reply.send(Ok(http::explain(&self.state, &id)))),
             Query::Lanes(id, reply) => drop(reply.send(Ok(http::lanes(&self.state, &id)))),
         }
     }

@@ -14,6 +14,7 @@ use crate::{
     oncall::{
         Asked, Gathered,
         join::{Filter, add_others, by_cause, rollouts},
+        query,
         show::{self, ExplainData},
         workload::Wanted,
     },
@@ -64,7 +65,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Failed> {
     block_on(async {
         // All rollouts, not only those of this workload: a name that is none has near ones.
-        let query = super::query::rollouts(args.within.named(), Some(&args.workload));
+        let query = query::rollouts(args.within.named(), Some(&args.workload));
         let asked =
             Asked { rollouts: Some(String::new()), failures: Some(query), ..Asked::default() };
         let gathered = args.from.gather(&asked).await?;

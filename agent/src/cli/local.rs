@@ -23,7 +23,7 @@ use crate::http;
 pub(super) fn serve(
     address: SocketAddr,
     flag: &str,
-    make: impl FnOnce(CancellationToken) -> Router,
+    make: impl AsyncFnOnce(CancellationToken) -> Result<Router, Failed>,
 ) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -37,7 +37,7 @@ pub(super) fn serve(
             .map_err(Failed::unavailable)?;
         let bound = listener.local_addr().context("the listener has no address")?;
         let shutdown = CancellationToken::new();
-        let router = make(shutdown.clone());
+        let router = make(shutdown.clone()).await?;
         // Other sites must not read it through a name of theirs that leads here.
         let router = if bound.ip().is_loopback() {
             router.layer(middleware::from_fn(only_by_local_name))

@@ -6,7 +6,6 @@ mod completions;
 mod doctor;
 mod explain;
 mod local;
-mod query;
 mod redact;
 mod replay;
 mod report;
@@ -161,7 +160,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Replay(args) => replay::run(&args).map(done),
         Command::Redact(args) => redact::run(&args).map(done),
         Command::Completions(args) => completions::run(&args, Cli::command()).map(done),
-        Command::Ui(args) => ui::run(args).map(done),
+        Command::Ui(args) => ui::run(&args).map(done),
         #[cfg(feature = "probe")]
         Command::KernelLayout => kernel_layout().map(done),
     };

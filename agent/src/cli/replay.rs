@@ -90,9 +90,9 @@ fn print(recording: Recording) -> Result<(), Failed> {
 
 fn serve(args: &Args, address: SocketAddr, recording: Recording) -> Result<(), Failed> {
     let playback = Playback::new(args.file.display().to_string(), recording, args.speed);
-    local::serve(address, "--serve", |shutdown: CancellationToken| {
+    local::serve(address, "--serve", async |shutdown: CancellationToken| {
         let (queries_out, queries) = mpsc::channel(64);
         tokio::spawn(playback.run(queries, shutdown));
-        http::api(queries_out)
+        Ok(http::api(queries_out))
     })
 }

@@ -11,6 +11,7 @@ use crate::{
     oncall::{
         Asked, Gathered,
         join::{Filter, rollouts},
+        query,
         show::{self, Format, ReportData},
         workload::Wanted,
     },
@@ -45,7 +46,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(args: &Args) -> Result<ExitCode, Failed> {
     block_on(async {
-        let query = super::query::rollouts(args.within.named(), args.workload.as_ref());
+        let query = query::rollouts(args.within.named(), args.workload.as_ref());
         let asked = Asked { rollouts: Some(query), ..Asked::default() };
         let gathered = args.from.gather(&asked).await?;
         require_an_answer(&gathered)?;

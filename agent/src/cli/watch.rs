@@ -8,10 +8,11 @@ use serde::Serialize;
 use super::{
     Exit, Failed,
     ask::{From, Within, Zone, block_on, print, require_an_answer, style},
-    query::encode,
 };
 use crate::oncall::{
+    Asked,
     answers::Failure,
+    query,
     show::failure_line,
     watch::{News, Watcher},
     workload::Wanted,
@@ -76,9 +77,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failed> {
         let mut watcher = Watcher::new(args.past || args.once);
         let mut failed = 0_u64;
         loop {
-            let mut asked = super::query::failures(&query(args));
-            asked.since.clone_from(watcher.since());
-            let gathered = args.from.gather(&asked).await?;
+            let mut wanted = Asked { failures: Some(asked(args)), ..Asked::default() };
+            wanted.since.clone_from(watcher.since());
+            let gathered = args.from.gather(&wanted).await?;
             if args.once {
                 require_an_answer(&gathered)?;
             }
@@ -99,12 +100,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failed> {
 }
 
 /// What the agents can select; the context's namespace is known only when they have answered.
-fn query(args: &Args) -> String {
-    let mut pairs = super::query::of_workload(args.within.named(), args.workload.as_ref());
+fn asked(args: &Args) -> String {
+    let mut pairs = query::of_workload(args.within.named(), args.workload.as_ref());
     if let Some(class) = &args.class {
         pairs.push(("class", class.clone()));
     }
-    encode(&pairs)
+    query::encode(&pairs)
 }
 
 fn show(args: &Args, namespace: Option<&str>, news: &News<'_>) -> Result<u64, Failed> {

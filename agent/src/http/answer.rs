@@ -8,17 +8,11 @@ use tokio::sync::oneshot;
 
 use super::wanted::Wanted;
 use crate::{
-    advise::{Advice, advise},
     cluster::ClusterSnapshot,
     engine::{
         CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport, StaleReport, State,
     },
-    model::{Failure, RolloutId, WorkloadKey},
-    oncall::{
-        self,
-        join::{self, Filter},
-        show::{self, Style, Times},
-    },
+    model::{Failure, RolloutId},
 };
 
 /// A question to the engine's task.
@@ -33,8 +27,6 @@ pub enum Query {
     Failures(Wanted, oneshot::Sender<Answer<FailuresAnswer>>),
     /// `/api/v1/lanes`; no such rollout: `None`
     Lanes(RolloutId, oneshot::Sender<Answer<Option<LanesAnswer>>>),
-    /// `/api/v1/explain`; no such rollout: `None`
-    Explain(RolloutId, oneshot::Sender<Answer<Option<ExplainAnswer>>>),
 }
 
 /// An answer, or why there is none.
@@ -145,6 +137,8 @@ pub struct RolloutsAnswer {
     pub node: Arc<str>,
     /// The node's civil time at which this was so.
     pub now: Timestamp,
+    /// How many fit the question, those past its limit included.
+    pub matching: usize,
     /// Rollouts, newest first.
     pub rollouts: Vec<RolloutReport>,
 }
@@ -183,19 +177,6 @@ pub struct LanesAnswer {
     pub left_out: usize,
 }
 
-/// `/api/v1/explain?rollout=ID`: by what this node alone knows.
-#[derive(Clone, Debug, Serialize)]
-pub struct ExplainAnswer {
-    /// This node.
-    pub node: Arc<str>,
-    /// As `rollrace explain` prints it, in UTC.
-    pub text: String,
-    /// What was found, and what to change.
-    pub advice: Advice,
-    /// The patch of the pod template as YAML, if there is one.
-    pub patch: Option<String>,
-}
-
 /// A recording that is played back rather than a node that is watched.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlaybackReport {
@@ -209,14 +190,19 @@ pub struct PlaybackReport {
 
 /// The rollouts that are wanted, newest first.
 pub(crate) fn rollouts(state: &State, wanted: &Wanted) -> RolloutsAnswer {
-    let rollouts = state.rollouts().all().rev();
-    let rollouts = rollouts.filter(|rollout| wanted.takes_rollout(&rollout.workload));
-    let rollouts = rollouts.map(|rollout| state.rollout_report(rollout));
-    let past = state.past().rollouts.iter().rev().filter(|rollout| wanted.takes_past(rollout));
+    let present = || {
+        let all = state.rollouts().all().rev();
+        all.filter(|rollout| wanted.takes_rollout(&rollout.workload))
+    };
+    let past =
+        || state.past().rollouts.iter().rev().filter(|rollout| wanted.takes_past(rollout)).cloned();
+    let matching = present().count() + past().count();
+    let rollouts = present().map(|rollout| state.rollout_report(rollout)).chain(past());
     RolloutsAnswer {
         node: state.node().clone(),
         now: state.wall_now(),
-        rollouts: rollouts.chain(past.cloned()).collect(),
+        matching,
+        rollouts: rollouts.take(wanted.limit.unwrap_or(usize::MAX)).collect(),
     }
 }
 
@@ -278,19 +264,4 @@ pub(crate) fn lanes(state: &State, id: &RolloutId) -> Option<LanesAnswer> {
     }
     let past = state.past().rollouts.iter().find(|rollout| rollout.id == *id)?;
     Some(answer(past.clone(), None))
-}
-
-/// Why a rollout broke connections here, and what to change.
-pub(crate) fn explain(state: &State, id: &RolloutId) -> Option<ExplainAnswer> {
-    let is_its = |workload: Option<&WorkloadKey>| {
-        workload.is_some_and(|workload| workload.uid == id.workload_uid)
-    };
-    let gathered = oncall::of_state(state, state.node().to_string(), |other| other == id, is_its);
-    let mut case = join::rollouts(&gathered, &Filter::default()).into_iter().next()?;
-    join::add_others(&mut case, &gathered);
-    let advice = advise(&case);
-    let patch = advice.patch.as_ref().and_then(|patch| serde_saphyr::to_string(&patch.value).ok());
-    let (times, style) = (Times::new(true), Style::PLAIN);
-    let text = show::explain(&case, &advice, patch.as_deref(), &[], &times, style);
-    Some(ExplainAnswer { node: state.node().clone(), text, advice, patch })
 }

@@ -1,63 +1,44 @@
 //! Many agents as one: the same addresses, each answered with what every agent says.
 //!
-//! `{"agents": [{"url", "node", "answer"} or {"url", "node", "error", "since"}]}`: one that does not
-//! answer is named, so that nobody takes its silence for there being nothing.
+//! `{"agents": [{"agent", "node", "answer"} or {"agent", "node", "error", "since"}]}`: one that does
+//! not answer is named, so that nobody takes its silence for there being nothing. Only
+//! `/api/v1/explain` is answered once, for all of them together.
 
-use std::{collections::BTreeMap, str::FromStr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, anyhow, bail};
 use axum::{
     Router,
-    body::{self, Body},
-    extract::State,
-    http::{StatusCode, Uri, uri::Scheme},
+    extract::{Path, Query, State},
+    http::{StatusCode, Uri},
     response::{IntoResponse, Json, Response},
     routing::get,
 };
 use futures::{FutureExt as _, StreamExt as _, stream};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::{sync::Mutex, time::timeout};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
-use super::page;
+use super::{explain::Of, page};
+use crate::oncall::{
+    Agent, Asked, Explained, Found, Source, SourceError, case, explained, find, gather_from, query,
+};
 
 /// Agents that are asked at the same time.
-const AT_ONCE: usize = 32;
-/// The longest answer taken: 10,000 failures with their evidence are some 10 MB.
-const LONGEST: usize = 64 * 1_024 * 1_024;
-
-/// Where an agent's API is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentUrl(String);
-
-impl FromStr for AgentUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let with_scheme =
-            if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let uri: Uri = with_scheme.parse().map_err(|error| format!("no URL: {error}"))?;
-        if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err("an agent speaks http:// only".to_owned());
-        }
-        let authority = uri.authority().ok_or("no host in it")?;
-        if authority.port().is_none() {
-            return Err(format!("no port in it: an agent's API is at http://{authority}:9466"));
-        }
-        Ok(Self(format!("http://{authority}{}", uri.path().trim_end_matches('/'))))
-    }
-}
+const AT_ONCE: usize = 64;
+/// How often the cluster is asked again who they are.
+const FIND_EVERY: Duration = Duration::from_secs(30);
+/// What is passed on.
+const PASSED_ON: [&str; 4] = ["status", "rollouts", "failures", "lanes"];
 
 /// What one agent says.
 #[derive(Clone, Debug, Serialize)]
 struct Said {
-    url: String,
-    /// Its node, once it has said it.
+    agent: String,
+    /// Its node, once that is known.
     node: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<Value>,
@@ -82,103 +63,134 @@ struct Known {
 
 /// The agents.
 pub struct Many {
-    agents: Vec<AgentUrl>,
+    source: Source,
     patience: Duration,
-    client: Client<HttpConnector, Body>,
+    found: Mutex<Option<(Instant, Found)>>,
     known: Mutex<BTreeMap<String, Known>>,
 }
 
 impl Many {
-    /// These agents; each is given `patience` for an answer.
-    pub fn new(agents: Vec<AgentUrl>, patience: Duration) -> Self {
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { agents, patience, client, known: Mutex::default() }
+    /// The agents of a source, found at once; each is given `patience` for an answer.
+    ///
+    /// # Errors
+    /// If they cannot be found.
+    pub async fn find(source: Source, patience: Duration) -> Result<Self, SourceError> {
+        let found = find(&source, patience).await?;
+        let found = Mutex::new(Some((Instant::now(), found)));
+        Ok(Self { source, patience, found, known: Mutex::default() })
+    }
+
+    /// Who they are now.
+    async fn found(&self) -> Result<Found, SourceError> {
+        let mut known = self.found.lock().await;
+        if let Some((at, found)) = &*known
+            && at.elapsed() < FIND_EVERY
+        {
+            return Ok(found.clone());
+        }
+        let found = find(&self.source, self.patience).await?;
+        *known = Some((Instant::now(), found.clone()));
+        Ok(found)
     }
 
     /// Asks each for the same, in parallel.
-    async fn ask(&self, path: &str) -> Vec<Said> {
-        let mut asked = Vec::with_capacity(self.agents.len());
-        for agent in &self.agents {
-            asked.push(self.ask_one(agent, path).boxed());
+    async fn ask(&self, question: &str) -> Result<Vec<Said>, SourceError> {
+        let Found { agents, missing, .. } = self.found().await?;
+        let asked: Vec<_> =
+            agents.iter().map(|agent| self.ask_one(agent, question).boxed()).collect();
+        let mut said: Vec<Said> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        for one in missing {
+            said.push(self.told(one.agent, one.node, Err(one.why)).await);
         }
-        stream::iter(asked).buffered(AT_ONCE).collect().await
+        self.forget(&said).await;
+        Ok(said)
     }
 
-    async fn ask_one(&self, agent: &AgentUrl, path: &str) -> Said {
-        let answer = timeout(self.patience, self.get(agent, path)).await;
-        let silent = |_| Err(anyhow!("no answer within {} s", self.patience.as_secs_f64()));
-        self.told(agent, answer.unwrap_or_else(silent)).await
+    async fn ask_one(&self, agent: &Agent, question: &str) -> Said {
+        let answer = timeout(self.patience, agent.ask_for(question)).await;
+        let silent = |_| Err(format!("no answer within {} s", self.patience.as_secs_f64()));
+        let node = agent.node().map(str::to_owned);
+        self.told(agent.label().to_owned(), node, answer.unwrap_or_else(silent)).await
     }
 
-    /// What it answers; `None` if it has nothing of the kind.
-    async fn get(&self, agent: &AgentUrl, path: &str) -> anyhow::Result<Option<Value>> {
-        let uri: Uri = format!("{}{path}", agent.0).parse().context("no address")?;
-        let response = self.client.get(uri).await.map_err(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            anyhow!(cause.unwrap_or_else(|| error.to_string()))
-        })?;
-        let status = response.status();
-        let bytes = body::to_bytes(Body::new(response.into_body()), LONGEST)
-            .await
-            .context("its answer broke off")?;
-        match status {
-            StatusCode::NOT_FOUND => Ok(None),
-            StatusCode::OK => {
-                Ok(Some(serde_json::from_slice(&bytes).context("its answer is no JSON")?))
-            }
-            other => bail!("{other}: {}", String::from_utf8_lossy(&bytes).trim()),
-        }
-    }
-
-    async fn told(&self, agent: &AgentUrl, answer: anyhow::Result<Option<Value>>) -> Said {
-        let url = agent.0.clone();
+    async fn told(
+        &self,
+        agent: String,
+        node: Option<String>,
+        answer: Result<Option<Value>, String>,
+    ) -> Said {
         let mut known = self.known.lock().await;
-        let known = known.entry(url.clone()).or_default();
+        let known = known.entry(agent.clone()).or_default();
+        let told = answer.as_ref().ok().and_then(Option::as_ref);
+        let told = told.and_then(|answer| answer["node"].as_str()).map(str::to_owned);
+        known.node = told.or(node).or_else(|| known.node.take());
+        let node = known.node.clone();
         match answer {
             Ok(answer) => {
                 known.silent_since = None;
-                let node = answer.as_ref().and_then(|answer| answer["node"].as_str());
-                known.node = node.map(str::to_owned).or_else(|| known.node.take());
-                Said { url, node: known.node.clone(), answer, error: None, since: None }
+                Said { agent, node, answer, error: None, since: None }
             }
             Err(error) => {
                 let since = *known.silent_since.get_or_insert_with(Timestamp::now);
-                let error = Some(format!("{error:#}"));
-                Said { url, node: known.node.clone(), answer: None, error, since: Some(since) }
+                Said { agent, node, answer: None, error: Some(error), since: Some(since) }
             }
         }
+    }
+
+    /// Pods come and go; what is known of those that are not there any more is forgotten.
+    async fn forget(&self, said: &[Said]) {
+        let mut known = self.known.lock().await;
+        if known.len() > said.len() {
+            known.retain(|agent, _| said.iter().any(|said| said.agent == *agent));
+        }
+    }
+
+    /// Why connections failed in a rollout, as all of them together know it.
+    async fn explain(&self, id: &str) -> Result<Option<Explained>, SourceError> {
+        let found = self.found().await?;
+        let asked = Asked { rollouts: Some(String::new()), ..Asked::default() };
+        let mut gathered = gather_from(found.clone(), &asked, self.patience).await;
+        let Some(case) = case(&gathered, id) else { return Ok(None) };
+        // Only now is it known whose failures are of interest.
+        let workload = [("namespace", case.namespace), ("kind", case.kind), ("name", case.name)];
+        let asked = Asked { failures: Some(query::encode(&workload)), ..Asked::default() };
+        for answered in gather_from(found, &asked, self.patience).await.answered {
+            let mut all = gathered.answered.iter_mut();
+            if let Some(known) = all.find(|known| known.agent == answered.agent) {
+                known.failures = answered.failures;
+            }
+        }
+        Ok(explained(&gathered, id))
     }
 }
 
 /// The page and `/api/v1/…` for all of them.
 pub fn many(agents: Many) -> Router {
-    Router::new().route("/api/v1/{what}", get(forward)).with_state(Arc::new(agents)).merge(page())
+    Router::new()
+        .route("/api/v1/explain", get(explain))
+        .route("/api/v1/{what}", get(pass_on))
+        .with_state(Arc::new(agents))
+        .merge(page())
 }
 
-async fn forward(State(agents): State<Arc<Many>>, uri: Uri) -> Response {
-    let path = uri.path_and_query().map_or("", |path| path.as_str());
-    let agents = agents.ask(path).await;
-    if agents.iter().all(|said| said.answer.is_none() && said.error.is_none()) {
-        return (StatusCode::NOT_FOUND, "no agent has anything of the kind\n").into_response();
+async fn pass_on(State(agents): State<Arc<Many>>, Path(what): Path<String>, uri: Uri) -> Response {
+    if !PASSED_ON.contains(&&*what) {
+        return (StatusCode::NOT_FOUND, "agents have nothing of the kind\n").into_response();
     }
-    Json(All { agents }).into_response()
+    let question = uri.path_and_query().map_or("", |question| question.as_str());
+    match agents.ask(question).await {
+        Ok(agents) => Json(All { agents }).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_agent_is_named_by_host_and_port() {
-        for (text, url) in [
-            ("10.0.0.1:9466", "http://10.0.0.1:9466"),
-            ("http://n1.example:9466/", "http://n1.example:9466"),
-            ("http://[fd00::1]:9466", "http://[fd00::1]:9466"),
-        ] {
-            assert_eq!(text.parse(), Ok(AgentUrl(url.to_owned())));
+async fn explain(State(agents): State<Arc<Many>>, Query(of): Query<Of>) -> Response {
+    let id = of.rollout.to_string();
+    match agents.explain(&id).await {
+        Ok(Some(explained)) => Json(explained).into_response(),
+        Ok(None) => {
+            (StatusCode::NOT_FOUND, format!("no agent knows a rollout {id}\n")).into_response()
         }
-        for text in ["https://n1:9466", "10.0.0.1", "http://n1", "", "http://"] {
-            assert!(text.parse::<AgentUrl>().is_err(), "{text}");
-        }
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }

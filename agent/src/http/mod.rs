@@ -7,11 +7,13 @@
 //! # Layout
 //! - `answer`: what is asked and answered
 //! - `serve`: the routes
+//! - `explain`: why connections failed in a rollout
 //! - `many`: the same addresses for many agents
 //! - `page`: the page's files, in the binary
 //! - `playback`: a recording in the engine's place
 
 mod answer;
+mod explain;
 mod many;
 mod page;
 mod playback;
@@ -19,12 +21,12 @@ mod serve;
 mod wanted;
 
 pub use answer::{
-    Answer, ExplainAnswer, FailuresAnswer, HistoryStatus, LanesAnswer, PlaybackReport, Query,
-    RolloutsAnswer, ScanStatus, StatusAnswer,
+    Answer, FailuresAnswer, HistoryStatus, LanesAnswer, PlaybackReport, Query, RolloutsAnswer,
+    ScanStatus, StatusAnswer,
 };
 #[cfg(feature = "probe")]
-pub(crate) use answer::{explain, failures, lanes, rollouts};
-pub use many::{AgentUrl, Many, many};
+pub(crate) use answer::{failures, lanes, rollouts};
+pub use many::{Many, many};
 pub(crate) use page::page;
 pub use playback::Playback;
 pub use serve::{api, operations, serve};

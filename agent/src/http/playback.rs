@@ -104,9 +104,6 @@ impl Playback {
             Query::Failures(of, reply) => {
                 drop(reply.send(Ok(answer::failures(&self.state, &of))));
             }
-            Query::Explain(id, reply) => {
-                drop(reply.send(Ok(answer::explain(&self.state, &id))));
-            }
             Query::Lanes(id, reply) => drop(reply.send(Ok(answer::lanes(&self.state, &id)))),
         }
     }

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Json, Response},
     routing::get,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},
@@ -19,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     answer::{Answer, Query as Question},
+    explain::{self, Of},
     page,
     wanted::Wanted,
 };
-use crate::model::RolloutId;
+use crate::{model::RolloutId, oncall::Explained};
 
 /// The engine's task as the routes see it.
 type Engine = mpsc::Sender<Question>;
@@ -48,7 +49,7 @@ pub fn api(engine: Engine) -> Router {
         )
         .route("/api/v1/failures", get(failures))
         .route("/api/v1/lanes", get(lanes))
-        .route("/api/v1/explain", get(explain))
+        .route("/api/v1/explain", get(explained))
         .with_state(engine)
         .merge(page())
 }
@@ -57,36 +58,39 @@ async fn failures(State(engine): State<Engine>, Query(wanted): Query<Wanted>) ->
     json(engine, |reply| Question::Failures(wanted, reply)).await
 }
 
-/// Which rollout is asked about.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RolloutOf {
-    rollout: RolloutId,
-}
-
-async fn lanes(State(engine): State<Engine>, Query(of): Query<RolloutOf>) -> Response {
-    of_rollout(&engine, of.rollout, Question::Lanes).await
-}
-
-async fn explain(State(engine): State<Engine>, Query(of): Query<RolloutOf>) -> Response {
-    of_rollout(&engine, of.rollout, Question::Explain).await
-}
-
-async fn of_rollout<T: Serialize>(
-    engine: &Engine,
-    id: RolloutId,
-    question: impl FnOnce(RolloutId, oneshot::Sender<Answer<Option<T>>>) -> Question,
-) -> Response {
-    match ask(engine, |reply| question(id.clone(), reply)).await {
+async fn lanes(State(engine): State<Engine>, Query(of): Query<Of>) -> Response {
+    let id = of.rollout.clone();
+    match ask(&engine, |reply| Question::Lanes(of.rollout, reply)).await {
         Ok(Some(answer)) => Json(answer).into_response(),
-        Ok(None) => {
-            let unknown = format!(
-                "this agent knows no rollout {id}: /api/v1/rollouts lists those it knows\n"
-            );
-            (StatusCode::NOT_FOUND, unknown).into_response()
-        }
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+        Ok(None) => unknown(&id),
+        Err(error) => unavailable(&error),
     }
+}
+
+async fn explained(State(engine): State<Engine>, Query(of): Query<Of>) -> Response {
+    match explain(&engine, &of.rollout).await {
+        Ok(Some(explained)) => Json(explained).into_response(),
+        Ok(None) => unknown(&of.rollout),
+        Err(error) => unavailable(&error),
+    }
+}
+
+async fn explain(engine: &Engine, id: &RolloutId) -> Answer<Option<Explained>> {
+    let status = ask(engine, Question::Status).await?;
+    let all = Wanted::default();
+    let rollouts = ask(engine, |reply| Question::Rollouts(all, reply)).await?;
+    let Some(wanted) = explain::wanted(&rollouts, id) else { return Ok(None) };
+    let failures = ask(engine, |reply| Question::Failures(wanted, reply)).await?;
+    Ok(explain::explain(id, &status, &rollouts, &failures))
+}
+
+fn unknown(id: &RolloutId) -> Response {
+    let text = format!("this agent knows no rollout {id}: /api/v1/rollouts lists those it knows\n");
+    (StatusCode::NOT_FOUND, text).into_response()
+}
+
+fn unavailable(error: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
 }
 
 /// Serves until `shutdown`.

@@ -24,7 +24,7 @@ pub struct Wanted {
     pub rollout: Option<RolloutId>,
     /// From this one on, as `next` of an earlier answer; failures only.
     pub since: Option<u64>,
-    /// At most so many, the newest; failures only.
+    /// At most so many, the newest.
     pub limit: Option<usize>,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{
     body::{Body, to_bytes},
-    http::Request,
+    http::{Request, StatusCode},
 };
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
@@ -53,6 +53,14 @@ impl Agent {
     /// # Errors
     /// Why there is no answer, for people, with the remedy where there is one.
     pub async fn ask<T: DeserializeOwned>(&self, question: &str) -> Result<T, String> {
+        self.ask_for(question).await?.ok_or_else(|| "404: it has nothing of the kind".to_owned())
+    }
+
+    /// The same, for what an agent may know nothing of: then `None`.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn ask_for<T: DeserializeOwned>(&self, question: &str) -> Result<Option<T>, String> {
         let path = format!("{}{question}", self.path);
         let request = Request::get(path).body(kube::client::Body::empty());
         let request = request.map_err(|error| error.to_string())?;
@@ -65,10 +73,27 @@ impl Agent {
             }
             text => text,
         })?;
+        // The API server's own "not found" is JSON: then it is the pod that is not there.
+        let is_agents = || serde_json::from_slice::<serde_json::Value>(&body).is_err();
+        if status == StatusCode::NOT_FOUND && question.contains("?rollout=") && is_agents() {
+            return Ok(None);
+        }
         if !status.is_success() {
             return Err(self.refused(status.as_u16(), &body));
         }
-        answers::read(&body).map_err(|error| format!("its answer makes no sense: {error}"))
+        answers::read(&body)
+            .map(Some)
+            .map_err(|error| format!("its answer makes no sense: {error}"))
+    }
+
+    /// What it is called: its pod's name, or its URL.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The node that it covers, if that is known beforehand.
+    pub fn node(&self) -> Option<&str> {
+        self.node.as_deref()
     }
 
     fn refused(&self, code: u16, body: &[u8]) -> String {

@@ -77,6 +77,37 @@ pub struct Gathered {
     pub namespace: Option<String>,
 }
 
+/// Who can be asked.
+#[derive(Clone, Default)]
+pub struct Found {
+    /// The agents.
+    pub agents: Vec<Agent>,
+    /// Pods of agents that cannot be asked.
+    pub missing: Vec<Missing>,
+    /// The namespace of the kubeconfig's context; `None` without a cluster.
+    pub namespace: Option<String>,
+}
+
+/// Finds the agents. A recording is none.
+///
+/// # Errors
+/// If they cannot be looked for.
+pub async fn find(source: &Source, timeout: Duration) -> Result<Found, SourceError> {
+    match source {
+        Source::Recordings(_) => Ok(Found::default()),
+        Source::Agents(urls) => {
+            let agents: Result<Vec<Agent>, String> =
+                urls.iter().map(|url| Agent::at(url, timeout)).collect();
+            Ok(Found { agents: agents.map_err(SourceError::Url)?, ..Found::default() })
+        }
+        Source::Cluster(options) => {
+            let access = Access::new(options, timeout).await?;
+            let (agents, missing) = access.agents(options, timeout).await?;
+            Ok(Found { agents, missing, namespace: Some(access.namespace) })
+        }
+    }
+}
+
 /// Finds and asks them.
 ///
 /// # Errors
@@ -86,27 +117,22 @@ pub async fn gather(
     asked: &Asked,
     timeout: Duration,
 ) -> Result<Gathered, SourceError> {
-    let mut gathered = match source {
-        Source::Recordings(paths) => recording::gather(paths)?,
-        Source::Agents(urls) => {
-            let agents: Result<Vec<Agent>, String> =
-                urls.iter().map(|url| Agent::at(url, timeout)).collect();
-            ask_all(agents.map_err(SourceError::Url)?, asked, timeout).await
-        }
-        Source::Cluster(options) => {
-            let access = Access::new(options, timeout).await?;
-            let (agents, missing) = access.agents(options, timeout).await?;
-            let mut gathered = ask_all(agents, asked, timeout).await;
-            gathered.missing.extend(missing);
-            gathered.namespace = Some(access.namespace);
-            gathered
-        }
-    };
+    if let Source::Recordings(paths) = source {
+        return Ok(recording::gather(paths)?);
+    }
+    Ok(gather_from(find(source, timeout).await?, asked, timeout).await)
+}
+
+/// Asks those that were found.
+pub async fn gather_from(found: Found, asked: &Asked, timeout: Duration) -> Gathered {
+    let mut gathered = ask_all(found.agents, asked, timeout).await;
+    gathered.missing.extend(found.missing);
+    gathered.namespace = found.namespace;
     gathered.answered.sort_by(|one, other| one.status.node.cmp(&other.status.node));
     gathered.missing.sort_by(|one, other| one.covers().cmp(other.covers()));
     let versions = versions(&gathered.answered);
     gathered.notes.extend(versions);
-    Ok(gathered)
+    gathered
 }
 
 async fn ask_all(agents: Vec<Agent>, asked: &Asked, timeout: Duration) -> Gathered {

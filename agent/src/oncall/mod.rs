@@ -8,6 +8,8 @@
 //! - `recording`: a recording as the answer of the agent that made it
 //! - [`gather`]: all of them in parallel, and who did not answer
 //! - [`join`]: one rollout out of what each node knows of it
+//! - [`explained`]: why connections failed in one rollout, as text and as data
+//! - [`query`]: what agents are asked to select
 //! - [`watch`]: what is new since they were last asked
 //! - [`doctor`]: whether everything is there that it takes
 //! - [`workload`]: `KIND/NAME` as people write it
@@ -16,15 +18,19 @@
 pub mod answers;
 mod cluster;
 pub mod doctor;
+mod explained;
 mod fetch;
 mod gather;
 pub mod join;
+pub mod query;
 mod recording;
 pub mod show;
 pub mod watch;
 pub mod workload;
 
 pub use cluster::{AGENT_LABELS, AGENT_PORT, Access, AccessError, ClusterOptions};
-pub(crate) use recording::of_state;
-
-pub use gather::{Answered, Asked, Gathered, Source, SourceError, gather};
+pub use explained::{Explained, case, explained};
+pub use fetch::Agent;
+pub use gather::{
+    Answered, Asked, Found, Gathered, Source, SourceError, find, gather, gather_from,
+};

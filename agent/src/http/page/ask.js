@@ -2,6 +2,8 @@
 
 const LIVE_MS = 2_000;
 const REST_MS = 10_000;
+/** Added for each agent: five hundred of them are asked every twelve seconds. */
+const AGENT_MS = 20;
 const PATIENCE_MS = 5_000;
 
 /** An address that was not found there: no failure, the agent does not know of it. */
@@ -30,7 +32,7 @@ export async function all(path) {
   return body.agents;
 }
 
-/** Does `once` again and again; `isLive` tells whether something happens. */
+/** Does `once` again and again; it returns how many agents answered, and `isLive` whether something happens. */
 export class Poll {
   #once;
   #isLive;
@@ -51,12 +53,14 @@ export class Poll {
       return;
     }
     this.#running = true;
+    let agents;
     do {
       this.#again = false;
-      await this.#once();
+      agents = await this.#once();
     } while (this.#again);
     this.#running = false;
-    if (!document.hidden) this.#timer = setTimeout(() => this.now(), this.#isLive() ? LIVE_MS : REST_MS);
+    const pause = (this.#isLive() ? LIVE_MS : REST_MS) + AGENT_MS * Math.max(0, agents - 1);
+    if (!document.hidden) this.#timer = setTimeout(() => this.now(), pause);
   }
 
   #stop() {

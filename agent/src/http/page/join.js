@@ -1,5 +1,7 @@
 // What the nodes know, joined. One agent's answer is joined with nothing, and stays what it is.
 
+import { failedAt } from "./words.js";
+
 const sum = (items, of) => items.reduce((total, item) => total + (of(item) ?? 0), 0);
 
 /** The earliest, or with -1 the latest, of RFC 3339 times in UTC; null if there is none. */
@@ -9,19 +11,40 @@ function extreme(times, sign = 1) {
   return known.reduce((best, time) => (sign * (Date.parse(time) - Date.parse(best)) < 0 ? time : best));
 }
 
+/** Two nodes see a rollout begin at most so far apart. */
+const APART_MS = 90_000;
+
 /**
  * The rollouts of all agents, newest first; the same rollout seen by several nodes is one. `scanned`:
  * the nodes whose conntrack table has been looked at, so that no stale entry there means none.
+ *
+ * Each node counts for itself how often a template was rolled out to, so the ids of one rollout may
+ * differ: it is the same if workload and target are, and they saw it at the same time.
  */
 export function rollouts(answers, scanned) {
-  const byId = new Map();
-  for (const { answer } of answers) {
-    for (const rollout of answer?.rollouts ?? []) {
-      const seen = byId.get(rollout.id) ?? [];
-      byId.set(rollout.id, [...seen, { node: answer.node, scanned: scanned.has(answer.node), ...rollout }]);
+  const seen = answers.flatMap(({ answer }) => (answer?.rollouts ?? []).map((rollout) => ({ node: answer.node, scanned: scanned.has(answer.node), ...rollout })));
+  seen.sort((a, b) => Date.parse(a.started) - Date.parse(b.started));
+  const groups = [];
+  const byTarget = new Map();
+  for (const rollout of seen) {
+    const target = `${rollout.uid}/${rollout.to.hash}`;
+    const known = byTarget.get(target) ?? [];
+    const same = known.findLast((group) => group.every((other) => other.node !== rollout.node) && group.some((other) => isSame(other, rollout)));
+    if (same) {
+      same.push(rollout);
+    } else {
+      const group = [rollout];
+      groups.push(group);
+      byTarget.set(target, [...known, group]);
     }
   }
-  return [...byId.values()].map(one).sort((a, b) => Date.parse(b.started) - Date.parse(a.started));
+  return groups.map(one).sort((a, b) => Date.parse(b.started) - Date.parse(a.started));
+}
+
+function isSame(earlier, later) {
+  const ends = [earlier.completed, earlier.last_old_pod_gone].filter(Boolean).map((time) => Date.parse(time));
+  const begun = Date.parse(later.started);
+  return begun - Date.parse(earlier.started) <= APART_MS || ends.length === 0 || begun <= Math.max(...ends);
 }
 
 /** One rollout as the nodes together know it. */
@@ -37,6 +60,7 @@ export function one(seen) {
     ...first,
     from: seen.find((rollout) => rollout.from)?.from ?? null,
     nodes: seen,
+    ids: [...new Set(seen.map((rollout) => rollout.id))],
     started: pick((rollout) => rollout.started),
     completed: pick((rollout) => rollout.completed),
     superseded: seen.some((rollout) => rollout.superseded),
@@ -47,7 +71,8 @@ export function one(seen) {
     attempts: sum(seen, (rollout) => rollout.attempts),
     first_failure: pick((rollout) => rollout.first_failure),
     last_failure: pick((rollout) => rollout.last_failure, -1),
-    convergence: seen.flatMap((rollout) => rollout.convergence.map((known) => ({ node: rollout.node, ...known }))),
+    // `node` is whose proxy it was; the pod's own node has no part in it.
+    convergence: seen.flatMap((rollout) => rollout.convergence.map((known) => ({ ...known, node: rollout.node }))),
     lower_bound: seen.some((rollout) => rollout.lower_bound),
     stale: {
       entries: sum(stale, (known) => known.entries),
@@ -79,7 +104,7 @@ export function lanes(answers) {
 /** The failures of all agents, oldest first. */
 export function failures(answers) {
   const listed = answers.flatMap(({ answer }) => (answer?.failures ?? []).map((failure) => ({ node: answer.node, ...failure })));
-  listed.sort((a, b) => Date.parse(a.first_syn) - Date.parse(b.first_syn));
+  listed.sort((a, b) => Date.parse(failedAt(a)) - Date.parse(failedAt(b)));
   return { listed, matching: sum(answers, ({ answer }) => answer?.matching) };
 }
 

@@ -6,14 +6,15 @@ import { isLive } from "./join.js";
 const COLUMNS = ["Workload", "Revision", "Started", "State", "Failed", "Classes", "After completion", "Still at risk"];
 
 /** The list, or why there is nothing in it. */
-export function list(rollouts, { now, since, nodes }) {
+export function list(rollouts, { now, since, nodes, older }) {
   if (rollouts.length === 0) return nothing(since, nodes);
   const head = h("tr", { role: "row" }, COLUMNS.map((name) => h("th", { scope: "col", role: "columnheader" }, name)));
   return h("section", { "aria-labelledby": "list-title" },
     h("h1", { id: "list-title" }, plural(rollouts.length, "rollout")),
     h("table", { class: "list", role: "table", "aria-labelledby": "list-title" },
       h("thead", { role: "rowgroup" }, head),
-      h("tbody", { role: "rowgroup" }, rollouts.map((rollout) => row(rollout, now)))));
+      h("tbody", { role: "rowgroup" }, rollouts.map((rollout) => row(rollout, now)))),
+    older > 0 ? h("p", { class: "note" }, `The newest; ${plural(older, "older one")} not listed here: \`rollrace report\` lists all.`) : null);
 }
 
 function nothing(since, nodes) {

@@ -1,18 +1,22 @@
 // The page: asks, joins, shows; says when what it shows is old.
 
-import { NotFound, Poll, all } from "./ask.js";
+import { NotFound, Poll, all, get } from "./ask.js";
 import * as join from "./join.js";
 import { list } from "./list.js";
 import { View } from "./rollout.js";
 import { at, count, h, inUtc, length, moment, plural, setUtc, store, stored, time, zone } from "./words.js";
 
+/** The newest so many are asked for, failures of all agents together. */
 const MARKS = 2_000;
+const ROLLOUTS = 200;
+const EXPLAIN_MS = 30_000;
 const $ = (id) => document.getElementById(id);
 const content = $("content");
 
 const known = { rollouts: [], status: [], unanswered: [], fetched: null, failing: null, now: Date.now() };
 let view = null;
 let detail = null;
+let lastExplained = { key: null, told: null };
 
 const wanted = () => {
   const id = location.hash.match(/^#rollout=(.+)$/)?.[1];
@@ -20,33 +24,61 @@ const wanted = () => {
 };
 
 async function once() {
-  const id = wanted();
   try {
-    const [status, rollouts, lanes, failures] = await Promise.all([
-      all("api/v1/status"),
-      all("api/v1/rollouts"),
-      id ? ofRollout(`api/v1/lanes?rollout=${encodeURIComponent(id)}`) : null,
-      id ? ofRollout(`api/v1/failures?rollout=${encodeURIComponent(id)}&limit=${MARKS}`) : null,
-    ]);
+    const [status, rollouts] = await Promise.all([all("api/v1/status"), all(`api/v1/rollouts?limit=${ROLLOUTS}`)]);
     known.status = status.filter((each) => each.answer);
     known.unanswered = rollouts.filter((each) => each.error);
-    known.rollouts = join.rollouts(rollouts, new Set(known.status.filter(({ answer }) => answer.conntrack_scan?.scans > 0).map(({ answer }) => answer.node)));
+    const scanned = known.status.filter(({ answer }) => answer.conntrack_scan?.scans > 0).map(({ answer }) => answer.node);
+    known.rollouts = join.rollouts(rollouts, new Set(scanned));
+    known.older = Math.max(0, ...rollouts.map(({ answer }) => (answer?.matching ?? 0) - (answer?.rollouts.length ?? 0)));
     known.now = Math.max(...rollouts.map(({ answer }) => at(answer?.now) ?? 0), 0) || Date.now();
-    detail = id ? { id, lanes, failures } : null;
+    const id = wanted();
+    detail = id ? { id, ...(await details(id)) } : null;
     [known.fetched, known.failing] = [Date.now(), null];
   } catch (error) {
     known.failing ??= { since: Date.now() };
     known.failing.why = error.message;
   }
   show();
+  return known.status.length;
 }
 
-/** What may be missing: an agent that does not know of it, or an address that is newer than the agent. */
+/** What is told of one rollout alone, by each node under the id that it has there. */
+async function details(id) {
+  const rollout = find(id);
+  if (!rollout) return { lanes: [], failures: [] };
+  const asked = rollout.ids.map(async (own) => {
+    const nodes = new Set(rollout.nodes.filter((seen) => seen.id === own).map((seen) => seen.node));
+    const of = async (path) => (await ofRollout(path)).filter(({ answer }) => nodes.has(answer?.node));
+    const query = `rollout=${encodeURIComponent(own)}`;
+    const limit = Math.max(20, Math.floor(MARKS / known.status.length));
+    return Promise.all([of(`api/v1/lanes?${query}`), of(`api/v1/failures?${query}&limit=${limit}`)]);
+  });
+  const [told, explained] = await Promise.all([Promise.all(asked), explain(rollout)]);
+  return { explained, lanes: told.flatMap(([lanes]) => lanes), failures: told.flatMap(([, failures]) => failures) };
+}
+
+/** Why it broke connections; asked again only when it has changed, or after a while: it looks at everything. */
+async function explain(rollout) {
+  const key = JSON.stringify([rollout.id, rollout.failures, rollout.completed, rollout.last_old_pod_gone, rollout.superseded, rollout.convergence.length, Math.floor(Date.now() / EXPLAIN_MS)]);
+  if (lastExplained.key === key) return lastExplained.told;
+  try {
+    lastExplained = { key, told: await get(`api/v1/explain?rollout=${encodeURIComponent(rollout.id)}`) };
+  } catch (error) {
+    if (!(error instanceof NotFound)) throw error;
+    lastExplained = { key, told: null };
+  }
+  return lastExplained.told;
+}
+
+const find = (id) => known.rollouts.find((each) => each.ids.includes(id));
+
+/** What may be missing: it was forgotten meanwhile, or the address is newer than the agent. */
 async function ofRollout(path) {
   try {
     return await all(path);
   } catch (error) {
-    if (error instanceof NotFound) return null;
+    if (error instanceof NotFound) return [];
     throw error;
   }
 }
@@ -72,12 +104,12 @@ function showList() {
   document.title = "rollrace";
   const focused = document.activeElement?.dataset?.key;
   const since = known.status.map(({ answer }) => answer.coverage.since).filter(Boolean).sort()[0] ?? null;
-  content.replaceChildren(list(known.rollouts, { now: known.now, since, nodes: known.status.length }));
+  content.replaceChildren(list(known.rollouts, { now: known.now, since, older: known.older, nodes: known.status.length }));
   if (focused) content.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
 function showRollout(id) {
-  const rollout = known.rollouts.find((each) => each.id === id);
+  const rollout = find(id);
   if (detail?.id !== id) return;
   if (!rollout) {
     view = null;
@@ -93,11 +125,11 @@ function showRollout(id) {
     content.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
-  const { listed, matching } = join.failures(detail.failures ?? []);
-  const lanes = join.lanes(detail.lanes ?? []);
-  const answers = (detail.lanes ?? []).map(({ answer }) => answer).filter(Boolean);
+  const { listed, matching } = join.failures(detail.failures);
+  const lanes = join.lanes(detail.lanes);
+  const answers = detail.lanes.map(({ answer }) => answer).filter(Boolean);
   view.show({
-    rollout, lanes, failures: listed, matching, now: known.now,
+    rollout, lanes, explained: detail.explained, failures: listed, matching, now: known.now,
     lanesKnown: answers.some((answer) => answer.known),
     leftOut: answers.reduce((total, answer) => total + answer.left_out, 0),
     gaps: known.status.flatMap(({ answer }) => answer.coverage.gaps.map((gap) => ({ from: at(gap.from), until: at(gap.until), why: `${answer.node}: ${gap.why}` }))),
@@ -133,8 +165,8 @@ function showWho() {
 /** What is not known, and why: it is never shown as zero. */
 function showCoverage() {
   const notes = [];
-  for (const { url, node, error, since } of known.unanswered) {
-    notes.push(["bad", [`${node ?? url} does not answer`, since ? [" since ", moment(since)] : null, ` (${error}): its connections are not counted here.`]]);
+  for (const { agent, node, error, since } of known.unanswered) {
+    notes.push(["bad", [node ? `${node} (${agent}) does not answer` : `${agent} does not answer`, since ? [" since ", moment(since)] : null, ` (${error}): its connections are not counted here.`]]);
   }
   for (const { answer } of known.status) {
     const { node, coverage, losses } = answer;

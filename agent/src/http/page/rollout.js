@@ -1,16 +1,19 @@
 // One rollout: its figures, its timeline, why, and the failures one by one.
 
-import { CLASSES, at, count, glyph, h, inOrder, length, moment, plural, revisions, socket, zone } from "./words.js";
+import { CLASSES, at, count, failedAt, glyph, h, inOrder, length, moment, plural, revisions, socket, zone } from "./words.js";
 import { classes, failed, risk, state } from "./list.js";
-import { convergence, hasLongTail, timeline } from "./timeline.js";
+import { chosen, convergence, timeline, zooms } from "./timeline.js";
 
 const LISTED = 200;
+/** No picture is drawn narrower than this. */
+const NARROWEST = 240;
 
 /** The view: made once a rollout, then shown what is new. */
 export class View {
   #parts = {};
   #shown = {};
   #zoom = null;
+  #everyLane = false;
   #data = null;
 
   constructor() {
@@ -18,7 +21,8 @@ export class View {
     this.element = h("article", { class: "rollout", "aria-labelledby": "rollout-title" },
       part("head"), part("figures"),
       h("div", { class: "columns" },
-        h("div", { class: "pictures" }, part("picture"), part("settling"))),
+        h("div", { class: "pictures" }, part("picture"), part("settling")),
+        part("explained")),
       part("listed"), part("pods"));
     new ResizeObserver(() => this.#draw()).observe(this.#parts.picture);
   }
@@ -31,6 +35,8 @@ export class View {
     this.#put("figures", [rollout, Math.floor(now / 1000), zone()], () => figures(rollout, now));
     this.#put("listed", [data.failures, data.matching, zone()], () => listed(data));
     this.#put("pods", [data.lanes, zone()], () => pods(data));
+    this.#put("explained", [data.explained], () => explained(data.explained));
+    this.#parts.explained.hidden = !data.explained;
     this.#draw();
   }
 
@@ -49,16 +55,23 @@ export class View {
 
   #draw() {
     const data = this.#data;
-    const width = Math.floor(this.#parts.picture.clientWidth);
-    if (!data || width === 0) return;
-    const long = hasLongTail(data);
-    const zoom = long ? (this.#zoom ?? "all") : "all";
+    const { clientWidth } = this.#parts.picture;
+    if (!data || clientWidth === 0) return;
+    const { paddingLeft, paddingRight } = getComputedStyle(this.#parts.picture);
+    const width = Math.max(NARROWEST, Math.floor(clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight)));
+    // All failures are in the first picture; when the last stale entry goes may be two minutes later.
+    const offered = zooms(data);
+    const zoom = offered.includes(this.#zoom) ? this.#zoom : "failures";
     const moves = data.rollout.completed ? 0 : data.now;
-    this.#put("picture", [width, zoom, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
-      h("div", { class: "picture-head" }, h("h2", {}, "Timeline"), long ? this.#zooms(zoom) : null),
+    const { shown, hidden } = chosen(data, this.#everyLane);
+    this.#put("picture", [width, zoom, offered, shown.length, moves, data.rollout, data.lanes, data.failures, data.gaps, zone()], () => [
+      h("div", { class: "picture-head" }, h("h2", {}, "Timeline"), offered.length > 1 ? this.#zooms(offered, zoom) : null),
       legend(data),
       data.lanes.length === 0 ? h("p", { class: "note" }, data.lanesKnown ? "None of its pods has been seen in a slice." : "The lives of its pods are not known any more: it was before the machine's last boot.") : null,
-      timeline(data, { width, zoom }),
+      timeline(data, { width, zoom, lanes: shown }),
+      hidden > 0 ? h("p", { class: "note" }, `${plural(hidden, "pod")} without a failure not drawn. `, h("button", {
+        type: "button", "data-key": "every lane", onclick: () => { this.#everyLane = true; this.#draw(); },
+      }, "Draw all")) : null,
       data.matching > data.failures.length ? h("p", { class: "note" }, `Drawn are the newest ${count(data.failures.length)} of ${count(data.matching)} failures.`) : null,
       data.leftOut > 0 ? h("p", { class: "note" }, `${plural(data.leftOut, "more pod")} not shown.`) : null,
     ]);
@@ -66,14 +79,15 @@ export class View {
     this.#put("settling", [width, measured], () => settling(measured, width));
   }
 
-  #zooms(zoom) {
-    const button = (name, label) => h("button", {
+  #zooms(offered, zoom) {
+    return h("div", { class: "zooms", role: "group", "aria-label": "What the timeline shows" }, offered.map((name) => h("button", {
       type: "button", "aria-pressed": String(zoom === name), "data-key": `zoom-${name}`,
       onclick: () => { this.#zoom = name; this.#draw(); },
-    }, label);
-    return h("div", { class: "zooms", role: "group", "aria-label": "What the timeline shows" }, button("race", "The race"), button("all", "With the tail"));
+    }, ZOOM_NAMES[name])));
   }
 }
+
+const ZOOM_NAMES = { race: "The race", failures: "All failures", tail: "Until the tail's end" };
 
 function head(rollout) {
   const images = (revision) => (revision?.images?.length ? revision.images.join(", ") : null);
@@ -134,11 +148,41 @@ function settling(measured, width) {
   ];
 }
 
+const WEIGHTS = { "✗": "fault", "!": "risk", "✓": "fine" };
+
+/** A line of the text: an item, or what is indented below it: words, or what can be copied as it is. */
+function line(text, isVerbatim) {
+  if (text.startsWith(" ")) return isVerbatim ? h("code", { class: "verbatim" }, text.slice(4)) : h("p", { class: "because" }, text.trim());
+  const [, mark, rest, rule] = text.match(/^(\S+ )?(.*?)(?: \[([a-z_]+)\])?$/);
+  return h("p", { class: `item ${WEIGHTS[mark?.trim()] ?? ""}` }, h("span", { class: "item-mark" }, mark), rest, rule ? h("code", { class: "rule" }, ` ${rule}`) : null);
+}
+
+/** The text of `rollrace explain` in sections; its patch can be copied. */
+function explained(told) {
+  if (!told) return null;
+  // The heading and what happened when are told by the page itself.
+  const sections = told.text.split(/^(?=[A-Z][A-Z ,']+$)/m).slice(1).filter((section) => !section.startsWith("WHAT HAPPENED"));
+  const shown = sections.map((section) => {
+    const [title, ...lines] = section.trimEnd().split("\n");
+    const words = title[0] + title.slice(1).toLowerCase();
+    return [h("h3", {}, words), lines.filter(Boolean).map((each) => line(each, title === "WHAT TO CHANGE"))];
+  });
+  const copy = told.patch && navigator.clipboard ? h("button", {
+    type: "button", "data-key": "copy",
+    onclick: async (event) => {
+      const button = event.currentTarget;
+      await navigator.clipboard.writeText(told.patch);
+      button.textContent = "Copied";
+    },
+  }, "Copy the patch") : null;
+  return [h("div", { class: "picture-head" }, h("h2", {}, "Explained"), copy), shown];
+}
+
 function listed({ failures, matching, now }) {
   if (matching === 0) return null;
   const newest = failures.slice(-LISTED).reverse();
   const rows = newest.map((failure) => h("tr", {},
-    h("td", {}, moment(failure.first_syn, now, true)),
+    h("td", {}, moment(failedAt(failure), now, true)),
     h("td", { class: `of-${failure.class}` }, glyph(failure.class), failure.class),
     h("td", {}, h("code", {}, socket(failure.client))),
     h("td", {}, failure.service || h("span", { class: "dim" }, "unknown")),
@@ -146,7 +190,7 @@ function listed({ failures, matching, now }) {
     h("td", {}, failure.phase),
     h("td", { class: "evidence" }, failure.evidence.join("; "))));
   const shown = newest.length < matching ? `The newest ${count(newest.length)} of ${count(matching)}` : `All ${count(matching)}`;
-  return details("failures", `${shown}, one by one`, table("Failures, newest first", ["Began", "Class", "Client", "Service", "Pod", "Phase", "Evidence"], rows), "Failures");
+  return details("failures", `${shown}, one by one`, table("Failures, newest first", ["At", "Class", "Client", "Service", "Pod", "Phase", "Evidence"], rows), "Failures");
 }
 
 function pods({ lanes, now }) {

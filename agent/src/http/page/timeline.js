@@ -1,21 +1,23 @@
 // One rollout as a picture: a lane a pod, failures as marks on it, what happened when as lines.
 
-import { at, count, inOrder, length, mark, plural, s } from "./words.js";
+import { at, count, failedAt, inOrder, length, mark, plural, s } from "./words.js";
 
 const BIN = 12;
 const ROW = 14;
 const BAR = 9;
 const TOP = 54;
 
-/** From when to when the picture goes: all of it, or the time in which pods came and went. */
+/** From when to when the picture goes: while pods come and go, until the last failure, or until no stale entry is left. */
 export function span({ rollout, lanes, failures, now }, zoom) {
   const begin = at(rollout.started);
   const known = (times) => times.map(at).filter((time) => time !== null);
   const steps = known([rollout.started, rollout.completed, rollout.last_old_pod_gone,
     ...lanes.flatMap((lane) => [lane.leaving, lane.listener_closed, lane.side === "old" ? lane.gone : lane.ready])]);
-  const broken = known(failures.map((failure) => failure.first_syn));
+  const broken = known(failures.map(failedAt));
   const isOver = rollout.completed || rollout.superseded;
-  const ends = zoom === "race" ? [...steps] : [...steps, ...broken, ...known([rollout.stale?.expires])];
+  const ends = [...steps];
+  if (zoom !== "race") ends.push(...broken);
+  if (zoom === "tail") ends.push(...known([rollout.stale.expires]));
   if (!isOver) ends.push(now);
   const starts = known(lanes.filter((lane) => lane.side === "new").map((lane) => lane.appeared));
   let from = Math.min(begin, ...starts.filter((time) => begin - time < 60_000), ...broken.filter((time) => begin - time < 60_000));
@@ -24,15 +26,29 @@ export function span({ rollout, lanes, failures, now }, zoom) {
   return { from: from - pad, until: until + pad, begin };
 }
 
-/** Whether the tail is so long that what happened before is worth a closer look. */
-export function hasLongTail(data) {
-  const [whole, race] = [span(data, "all"), span(data, "race")];
-  return whole.until - whole.from > 2.5 * (race.until - race.from);
+/** What there is to choose from: all failures, and what is worth a picture of its own. */
+export function zooms(data) {
+  const [race, failures, tail] = ["race", "failures", "tail"].map((zoom) => {
+    const { from, until } = span(data, zoom);
+    return until - from;
+  });
+  return [failures > 1.5 * race ? "race" : null, "failures", tail > failures ? "tail" : null].filter(Boolean);
 }
 
-/** The picture, `width` pixels wide. */
-export function timeline(data, { width, zoom }) {
-  const { rollout, lanes, failures, gaps, coveredSince, now } = data;
+/** More lanes than this are too many to look at: those without a failure are left out at first. */
+const MANY = 60;
+
+/** The lanes to draw, and how many are left out for want of a failure. */
+export function chosen({ lanes, failures }, all) {
+  if (all || lanes.length <= MANY) return { shown: lanes, hidden: 0 };
+  const hit = new Set(failures.map((failure) => failure.pod));
+  const shown = lanes.filter((lane) => hit.has(lane.pod));
+  return { shown, hidden: lanes.length - shown.length };
+}
+
+/** The picture, `width` pixels wide, with these lanes. */
+export function timeline(data, { width, zoom, lanes }) {
+  const { rollout, failures, gaps, coveredSince, now } = data;
   const narrow = width < 620;
   const [left, right] = narrow ? [8, 34] : [Math.min(260, width * 0.26), 52];
   const range = span(data, zoom);
@@ -98,13 +114,7 @@ export function timeline(data, { width, zoom }) {
   }
 
   function bins(own, name, middle) {
-    const byBin = new Map();
-    for (const failure of own) {
-      const time = at(failure.first_syn);
-      if (!inside(time)) continue;
-      const bin = Math.floor(scale(time) / BIN);
-      byBin.set(bin, [...(byBin.get(bin) ?? []), time]);
-    }
+    const byBin = grouped(own.map((failure) => at(failedAt(failure))).filter(inside), (time) => Math.floor(scale(time) / BIN));
     return [...byBin.values()].map((times) => {
       const x = scale(times.reduce((total, time) => total + time, 0) / times.length);
       const size = 0.85 + Math.min(0.55, Math.log10(times.length) * 0.4);
@@ -158,7 +168,7 @@ export function timeline(data, { width, zoom }) {
 
   function lines() {
     const lastFailure = at(rollout.last_failure);
-    const expires = rollout.stale?.entries > 0 ? at(rollout.stale.expires) : null;
+    const expires = rollout.stale.entries > 0 ? at(rollout.stale.expires) : null;
     const listed = [
       ["started", at(rollout.started), "started"],
       ["complete", at(rollout.completed), "complete"],
@@ -213,12 +223,18 @@ function short(name, letters) {
 
 function shareOut(lanes, failures) {
   const uids = new Map(lanes.map((lane) => [lane.pod, lane.uid]));
-  const byLane = new Map();
-  for (const failure of failures) {
-    const uid = uids.get(failure.pod) ?? "";
-    byLane.set(uid, [...(byLane.get(uid) ?? []), failure]);
+  return grouped(failures, (failure) => uids.get(failure.pod) ?? "");
+}
+
+/** Items by what `of` says of each. */
+function grouped(items, of) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = of(item);
+    if (groups.has(key)) groups.get(key).push(item);
+    else groups.set(key, [item]);
   }
-  return byLane;
+  return groups;
 }
 
 function stepFor(least) {
@@ -262,7 +278,7 @@ export function convergence(measured, { width }) {
     const parts = [s("text", { x: narrow ? left : 0, y: narrow ? top : middle + 4, class: "pod" }, name)];
     parts.push(s("path", { d: `M${left} ${middle}H${width - right}`, class: "grid" }));
     if (known.length === 0) {
-      parts.push(s("text", { x: left + 6, y: middle - 5, class: "unknown" }, "not measured: no new connection came after the deletion"));
+      parts.push(s("text", { x: left + 6, y: middle - 5, class: "unknown" }, narrow ? "not measured" : "not measured: no new connection came after the deletion"));
     } else {
       const most = known.reduce((best, each) => (each.seconds > best.seconds ? each : best));
       const certain = Math.max(0, most.seconds - most.precision_seconds);

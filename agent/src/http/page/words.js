@@ -14,6 +14,9 @@ export const CLASSES = {
   misdelivered: { path: "M0-6L1.7-1.7L6 0L1.7 1.7L0 6L-1.7 1.7L-6 0L-1.7-1.7Z", filled: true, what: "answered by another workload's pod" },
 };
 
+/** Classes of connections that had been answered. */
+const ENDED = ["reset", "cut"];
+
 const OTHER = { path: "M3 0A3 3 0 1 1-3 0A3 3 0 1 1 3 0Z", filled: true, what: "" };
 
 /** Classes in the order in which they are shown; unknown ones last. */
@@ -134,6 +137,9 @@ export function revisions(rollout) {
   const name = (revision) => (revision ? (revision.revision ?? revision.hash) : "?");
   return `${name(rollout.from)} → ${name(rollout.to)}`;
 }
+
+/** When a connection failed: an established one when it was ended, any other when it was begun. */
+export const failedAt = (failure) => (ENDED.includes(failure.class) ? failure.ended : failure.first_syn);
 
 /** Address and port as one writes them. */
 export const socket = ({ address, port }) => (address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`);

@@ -10,12 +10,12 @@ use crate::{
     oncall::workload::path,
 };
 
-/// Lines are broken here.
-const WIDTH: usize = 100;
+/// Lines are broken here, on a terminal.
+pub const WIDTH: usize = 100;
 /// More pods than this are told by the first and the last ones.
 const PODS: usize = 8;
 
-/// The whole text.
+/// The whole text, for a terminal.
 pub fn explain(
     case: &Case,
     advice: &Advice,
@@ -24,7 +24,36 @@ pub fn explain(
     times: &Times,
     style: Style,
 ) -> String {
-    let mut page = Page { text: String::new(), style };
+    written(
+        case,
+        advice,
+        patch_yaml,
+        notes,
+        times,
+        Page { text: String::new(), style, width: WIDTH },
+    )
+}
+
+/// The same without colours, and with lines that whoever shows them breaks.
+pub fn explain_plainly(
+    case: &Case,
+    advice: &Advice,
+    patch_yaml: Option<&str>,
+    notes: &[String],
+    times: &Times,
+) -> String {
+    let page = Page { text: String::new(), style: Style::PLAIN, width: usize::MAX };
+    written(case, advice, patch_yaml, notes, times, page)
+}
+
+fn written(
+    case: &Case,
+    advice: &Advice,
+    patch_yaml: Option<&str>,
+    notes: &[String],
+    times: &Times,
+    mut page: Page,
+) -> String {
     heading(&mut page, case, times);
     timeline(&mut page, case, times);
     page.section("WHY");
@@ -258,6 +287,8 @@ fn patch_words(page: &mut Page, case: &Case, patch: &Patch, yaml: &str) {
 struct Page {
     text: String,
     style: Style,
+    /// Lines are broken here.
+    width: usize,
 }
 
 impl Page {
@@ -297,7 +328,7 @@ impl Page {
         let mut width = indent;
         for (at, word) in what.split(' ').enumerate() {
             let length = word.chars().count();
-            if at > 0 && width + 1 + length > WIDTH {
+            if at > 0 && width + 1 + length > self.width {
                 self.line(&line);
                 line = " ".repeat(indent);
                 width = indent;

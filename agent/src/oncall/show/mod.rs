@@ -22,7 +22,7 @@ use serde::Serialize;
 
 pub use checks::checks;
 pub use data::{ExplainData, ReportData};
-pub use explain::explain;
+pub use explain::{explain, explain_plainly};
 pub use failures::failure_line;
 pub use report::report;
 pub use style::Style;

@@ -48,9 +48,14 @@ async fn tab_reaches_each_control_of_a_rollout() -> Result<()> {
             "const at = document.activeElement; return at.dataset.key ?? at.id ?? at.tagName";
         reached.push(browser.text(what).await?);
     }
-    for control in
-        ["back", "zoom-race", "zoom-all", "convergence summary", "failures summary", "pods summary"]
-    {
+    for control in [
+        "back",
+        "zoom-race",
+        "zoom-failures",
+        "convergence summary",
+        "failures summary",
+        "pods summary",
+    ] {
         assert!(reached.iter().any(|key| key == control), "{control} in {reached:?}");
     }
     browser.close().await

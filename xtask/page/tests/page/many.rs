@@ -40,6 +40,8 @@ async fn what_the_nodes_know_is_joined_and_one_that_does_not_answer_is_named() -
     assert_eq!(rows, 2, "convergence, a row a node");
     let marks = "return [...document.querySelectorAll('.picture .lane .mark')].reduce((sum, mark) => sum + Number(mark.dataset.count), 0)";
     assert_eq!(u64::try_from(browser.number(marks).await?)?, all);
+    let explained = browser.text("return document.querySelector('.explained').innerText").await?;
+    assert!(explained.contains(&silent), "what is not known is said there, too: {explained}");
     browser.picture(&picture("many-agents"), 1_360).await?;
     browser.close().await
 }

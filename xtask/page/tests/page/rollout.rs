@@ -75,6 +75,20 @@ async fn every_failure_is_listed_with_its_evidence() -> Result<()> {
 }
 
 #[tokio::test]
+async fn it_is_explained_beside_the_picture_as_the_command_line_explains_it() -> Result<()> {
+    let served = Served::node("n1", None).await;
+    let report = expected("n1");
+    let browser = Browser::open(1_360, Scheme::Light).await?;
+    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
+    browser.until("a timeline", DRAWN).await?;
+    let explained = browser.text("return document.querySelector('.explained').innerText").await?;
+    assert!(explained.contains("Why") && explained.contains("What does not help"), "{explained}");
+    let beside = "const [picture, explained] = ['.picture', '.explained'].map(name => document.querySelector(name).getBoundingClientRect()); return explained.left >= picture.right && Math.abs(explained.top - picture.top) < 2";
+    browser.until("it is beside the picture", beside).await?;
+    browser.close().await
+}
+
+#[tokio::test]
 async fn a_rollout_that_is_not_known_any_more_is_said_to_be_so() -> Result<()> {
     let served = Served::node("n1", None).await;
     let browser = Browser::open(1_360, Scheme::Light).await?;

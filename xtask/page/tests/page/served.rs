@@ -10,7 +10,8 @@ use std::{
 use flate2::read::GzDecoder;
 use rollrace::{
     engine::{RolloutReport, State, step},
-    http::{self, AgentUrl, Many, Playback},
+    http::{self, Many, Playback},
+    oncall::Source,
     record::Recording,
 };
 use tokio::{net::TcpListener, sync::mpsc};
@@ -53,9 +54,9 @@ impl Served {
 
     /// Several agents as `rollrace ui` shows them.
     pub async fn many(agents: &[SocketAddr]) -> Self {
-        let urls = agents.iter().map(|address| address.to_string().parse::<AgentUrl>());
-        let urls = urls.collect::<Result<_, _>>().expect("addresses of agents");
-        let many = Many::new(urls, std::time::Duration::from_secs(2));
+        let source = Source::Agents(agents.iter().map(ToString::to_string).collect());
+        let many = Many::find(source, std::time::Duration::from_secs(5)).await;
+        let many = many.expect("addresses of agents");
         Self::start(([127, 0, 0, 1], 0).into(), http::many(many), CancellationToken::new()).await
     }
 

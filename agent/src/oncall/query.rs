@@ -1,14 +1,14 @@
 //! What agents are asked to select, so that they send no more than is of interest.
 
-use crate::oncall::{Asked, workload::Wanted};
+use crate::oncall::workload::Wanted;
 
 /// Query of `/api/v1/rollouts`.
-pub(super) fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> String {
+pub fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> String {
     encode(&of_workload(namespace, workload))
 }
 
 /// Pairs that select a namespace and a workload.
-pub(super) fn of_workload(
+pub fn of_workload(
     namespace: Option<&str>,
     workload: Option<&Wanted>,
 ) -> Vec<(&'static str, String)> {
@@ -25,13 +25,8 @@ pub(super) fn of_workload(
     pairs
 }
 
-/// Failures, and no rollouts.
-pub(super) fn failures(query: &str) -> Asked {
-    Asked { failures: Some(query.to_owned()), ..Asked::default() }
-}
-
 /// Pairs as a query; what is not plain is written in percent.
-pub(super) fn encode(pairs: &[(&str, String)]) -> String {
+pub fn encode(pairs: &[(&str, String)]) -> String {
     let pairs = pairs.iter().map(|(key, value)| {
         let value: String = value
             .bytes()
