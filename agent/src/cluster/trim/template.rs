@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    fn of(container: serde_json::Value) -> ContainerFacts {
+    fn of(container: &serde_json::Value) -> ContainerFacts {
         let spec: PodSpec = serde_json::from_value(json!({"containers": [container]})).unwrap();
         template(Some(&spec)).unwrap().containers[0].clone()
     }
@@ -117,7 +117,7 @@ mod tests {
     fn of_a_pre_stop_command_only_the_seconds_that_it_sleeps_are_kept() {
         let seconds = |command: serde_json::Value| {
             let hook = json!({"preStop": {"exec": {"command": command}}});
-            let hook = of(json!({"name": "app", "lifecycle": hook})).pre_stop.unwrap();
+            let hook = of(&json!({"name": "app", "lifecycle": hook})).pre_stop.unwrap();
             assert_eq!(&*hook.how, "exec");
             hook.seconds
         };
@@ -127,13 +127,13 @@ mod tests {
         assert_eq!(seconds(json!(["/bin/sh", "-c", "nginx -s quit; sleep 15"])), None);
         assert_eq!(seconds(json!(["/drain", "--token", "secret"])), None);
         assert_eq!(seconds(json!([])), None);
-        let sleep = of(json!({"name": "app", "lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}));
+        let sleep = of(&json!({"name": "app", "lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}));
         assert_eq!(sleep.pre_stop.unwrap().seconds, Some(7));
     }
 
     #[test]
     fn a_probe_of_a_named_port_is_one_of_its_number() {
-        let facts = of(json!({
+        let facts = of(&json!({
             "name": "app", "image": "i", "env": [{"name": "TOKEN", "value": "never read"}],
             "ports": [{"name": "web", "containerPort": 8080}],
             "readinessProbe": {"httpGet": {"port": "web", "path": "/never-read"}, "periodSeconds": 1},

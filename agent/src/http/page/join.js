@@ -47,13 +47,17 @@ function isSame(earlier, later) {
   return begun - Date.parse(earlier.started) <= APART_MS || ends.length === 0 || begun <= Math.max(...ends);
 }
 
+/** Counts by name, those of several added up. */
+function added(all) {
+  const total = {};
+  for (const [name, number] of all.flatMap((counts) => Object.entries(counts ?? {}))) total[name] = (total[name] ?? 0) + number;
+  return total;
+}
+
 /** One rollout as the nodes together know it. */
 export function one(seen) {
   const [first] = seen;
-  const failures = {};
-  for (const [name, number] of seen.flatMap((rollout) => Object.entries(rollout.failures))) {
-    failures[name] = (failures[name] ?? 0) + number;
-  }
+  const failures = added(seen.map((rollout) => rollout.failures));
   const pick = (of, sign) => extreme(seen.map(of), sign);
   const stale = seen.map((rollout) => rollout.stale).filter(Boolean);
   return {
@@ -66,6 +70,7 @@ export function one(seen) {
     superseded: seen.some((rollout) => rollout.superseded),
     last_old_pod_gone: pick((rollout) => rollout.last_old_pod_gone),
     failures,
+    clients: added(seen.map((rollout) => rollout.clients)),
     failed: sum(Object.values(failures), (number) => number),
     after: sum(seen, (rollout) => rollout.after),
     attempts: sum(seen, (rollout) => rollout.attempts),

@@ -58,10 +58,13 @@ export function state(rollout, now) {
 export function failed(rollout) {
   const bound = rollout.lower_bound;
   const number = `${bound ? "≥ " : ""}${count(rollout.failed)}`;
+  // Attempts are new connections: those that were open already are no part of them.
+  const ended = (rollout.failures.reset ?? 0) + (rollout.failures.cut ?? 0);
+  const begun = rollout.failed - ended;
   return [
     h("strong", { class: rollout.failed > 0 ? "bad" : "good" }, number),
-    h("span", { class: "dim" }, ` of ${count(rollout.attempts)}`),
-    rollout.failed > 0 && rollout.attempts > 0 ? h("span", { class: "share" }, ` · ${share(rollout.failed, rollout.attempts)}`) : null,
+    h("span", { class: "dim" }, ended > 0 ? `: ${count(ended)} open, ${count(begun)} of ${count(rollout.attempts)} new` : ` of ${count(rollout.attempts)}`),
+    begun > 0 && rollout.attempts > 0 ? h("span", { class: "share" }, ` · ${share(begun, rollout.attempts)}`) : null,
     bound ? h("span", { class: "badge", title: "not all of it was covered, or something was lost: there may have been more" }, "lower bound") : null,
   ];
 }

@@ -109,13 +109,22 @@ function figures(rollout, now) {
     figure("Failed", failed(rollout), classes(rollout.failures)),
     figure("State", state(rollout, now), ["started ", moment(rollout.started, now)]),
     figure("After completion", rollout.completed ? count(rollout.after) : "not complete", rollout.last_failure && rollout.after > 0 ? ["last one ", moment(rollout.last_failure, now)] : null),
-    figure("Failures lasted", window ?? "–", window ? "first to last failed connection's begin" : "none failed"),
+    figure("Failures lasted", window ?? "–", window ? "from the first to the last" : "none failed"),
+    rollout.failed > 0 ? figure("Whose", whose(rollout.clients), rollout.nodes.length > 1 ? whose(Object.fromEntries(rollout.nodes.map((seen) => [seen.node, Object.values(seen.failures).reduce((sum, number) => sum + number, 0)]))) : null) : null,
     figure("Longest convergence", slowest ? `${slowest.seconds.toFixed(2)} s` : "not measured",
       [slowest ? `on ${slowest.node}, at most ${slowest.precision_seconds.toFixed(1)} s too long` : null,
         unmeasured > 0 ? `${slowest ? "; " : ""}${plural(unmeasured, "pod")} not measured` : null]),
     figure("Last old pod gone", rollout.last_old_pod_gone ? length(at(rollout.last_old_pod_gone) - at(rollout.started)) : "not seen yet", rollout.last_old_pod_gone ? "after the start" : null),
     figure("Still at risk", risk(rollout, now), rollout.stale.peak > 0 ? `at most ${plural(rollout.stale.peak, "stale conntrack entry", "stale conntrack entries")} at a time` : null),
     rollout.lower_bound ? figure("Coverage", "lower bounds", partly(rollout)) : null);
+}
+
+/** The few with the most, as `name 12`. */
+function whose(counts) {
+  const most = Object.entries(counts).filter(([, number]) => number > 0).sort(([, a], [, b]) => b - a);
+  if (most.length === 0) return h("span", { class: "dim" }, "not known");
+  const shown = most.slice(0, 3).map(([name, number]) => `${name || "unknown"} ${count(number)}`);
+  return shown.join(", ") + (most.length > 3 ? ` and ${count(most.length - 3)} more` : "");
 }
 
 function partly(rollout) {

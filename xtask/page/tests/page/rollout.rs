@@ -3,7 +3,7 @@
 use anyhow::Result;
 use rollrace_page::{Browser, Scheme};
 
-use crate::served::{Served, expected, failed, picture};
+use crate::served::{KEEPALIVE, Served, expected, failed, picture};
 
 const DRAWN: &str = "return document.querySelectorAll('.picture svg.timeline .lane').length > 0";
 
@@ -85,6 +85,34 @@ async fn it_is_explained_beside_the_picture_as_the_command_line_explains_it() ->
     assert!(explained.contains("Why") && explained.contains("What does not help"), "{explained}");
     let beside = "const [picture, explained] = ['.picture', '.explained'].map(name => document.querySelector(name).getBoundingClientRect()); return explained.left >= picture.right && Math.abs(explained.top - picture.top) < 2";
     browser.until("it is beside the picture", beside).await?;
+    browser.close().await
+}
+
+#[tokio::test]
+async fn a_connection_that_was_cut_is_drawn_when_it_was_cut_and_the_patch_is_told() -> Result<()> {
+    let served = Served::node(KEEPALIVE, None).await;
+    let report = expected(KEEPALIVE);
+    let browser = Browser::open(1_360, Scheme::Dark).await?;
+    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
+    browser.until("a timeline", DRAWN).await?;
+    let marks = "return [...document.querySelectorAll('.picture .lane.old .mark.of-cut')].reduce((sum, mark) => sum + Number(mark.dataset.count), 0)";
+    assert_eq!(browser.number(marks).await?, 15);
+    // They had been open for long: drawn at their begin they would be before the rollout's.
+    let early = "const begin = document.querySelector('.picture .line.started path').getBoundingClientRect().left; return [...document.querySelectorAll('.picture .mark.of-cut')].filter(mark => mark.getBoundingClientRect().right < begin).length";
+    assert_eq!(browser.number(early).await?, 0);
+    let explained = browser.text("return document.querySelector('.explained').innerText").await?;
+    assert!(
+        explained.contains("terminationGracePeriodSeconds") || explained.contains("preStop"),
+        "{explained}"
+    );
+    let patch =
+        browser.number("return document.querySelectorAll('.explained .verbatim').length").await?;
+    assert!(patch > 3, "{explained}");
+    let figures = browser.text("return document.querySelector('.figures').innerText").await?;
+    for words in ["20: 15 open, 5 of 20 new", "shop/client 20", "Still at risk\nnothing"] {
+        assert!(figures.contains(words), "{words}: {figures}");
+    }
+    browser.picture(&picture("keepalive-dark"), 1_360).await?;
     browser.close().await
 }
 

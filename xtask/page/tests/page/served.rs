@@ -17,8 +17,11 @@ use rollrace::{
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// The rollout that was recorded: two nodes of a lab, `readiness`, fresh connections, 25 s.
+/// A rollout that two nodes of a lab recorded: `readiness`, fresh connections.
 pub const NODES: [&str; 2] = ["n1", "n2"];
+
+/// Another one: `readiness`, connections that are kept alive, one node.
+pub const KEEPALIVE: &str = "keepalive-n1";
 
 /// A server that ends with this.
 pub struct Served {
@@ -72,7 +75,7 @@ impl Served {
 }
 
 fn recording(node: &str) -> Recording {
-    let name = format!("readiness-fresh-{node}.record.jsonl");
+    let name = format!("{node}.record.jsonl");
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(format!("{name}.gz"));
     let mut text = Vec::new();
     let packed = fs::File::open(&data).expect("the recording");
