@@ -168,6 +168,23 @@ pub struct OwnFlow {
     pub check: u32,
 }
 
+/// Value of `STRANGERS`: a connection that is none of the agent's business.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stranger {
+    /// Address of its conntrack entry.
+    pub key: u64,
+    /// What tells it from an earlier owner of that address.
+    pub check: u32,
+    /// Value of `GENERATION` when this was found out: what is watched may have grown since.
+    pub generation: u32,
+}
+
+/// Slots of `STRANGERS`, a power of two.
+pub const STRANGER_SLOTS: u32 = 1 << STRANGER_BITS;
+/// Their number's logarithm.
+pub const STRANGER_BITS: u32 = 12;
+
 /// Entries of `FLOWS` unless the loader says otherwise.
 pub const FLOW_ENTRIES: u32 = 65_536;
 
@@ -323,6 +340,7 @@ const _: () = {
     assert!(size_of::<Attempt>() == 48 && align_of::<Attempt>() == 8);
     assert!(size_of::<Answered>() == 16);
     assert!(size_of::<Flow>() == 32 && align_of::<Flow>() == 8);
+    assert!(size_of::<Stranger>() == 16);
     assert!(size_of::<OwnFlow>() == 32 && align_of::<OwnFlow>() == 8);
     assert!(size_of::<Fresh>() == 144);
     assert!(size_of::<Counters>() == 24);

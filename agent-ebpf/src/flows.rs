@@ -3,7 +3,10 @@
 //! conntrack entry, which needs no reading of the entry.
 
 use rollrace_ebpf::{
-    abi::{Answered, Attempt, Flow, Kind, OwnFlow, Socket, Stat, Tuple, answered, flag},
+    abi::{
+        Answered, Attempt, Flow, Kind, OwnFlow, STRANGER_BITS, Socket, Stat, Stranger, Tuple,
+        answered, flag,
+    },
     flow::{self, End, SHORT, Said, state},
     packet::{self, Tcp, tcp},
 };
@@ -12,7 +15,8 @@ use crate::{
     attempts::{Head, is_watched, now},
     kernel::{Entry, Nfct, Skb, Sock, is_own},
     maps::{
-        ANSWERED, ATTEMPTS, FLOWS, Hook, LOCAL_PODS, OWN_FLOWS, Scratch, count, scratch, submit,
+        ANSWERED, ATTEMPTS, FLOWS, GENERATION, Hook, LOCAL_PODS, OWN_FLOWS, STRANGERS, Scratch,
+        count, scratch, submit,
     },
     payload::Segment,
     programs::{IP_CT_IS_REPLY, answer_to},
@@ -35,7 +39,6 @@ impl Place {
     /// Without conntrack, of an original tuple.
     #[inline(always)]
     fn of_tuple(tuple: &Tuple) -> Self {
-        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         let (src, dst) = (&tuple.src.0, &tuple.dst.0);
         let ports = u64::from(tuple.sport) << 16 | u64::from(tuple.dport);
         let mut hash = ports;
@@ -57,11 +60,45 @@ impl Place {
     }
 
     #[inline(always)]
+    fn slot(self) -> Option<*mut Stranger> {
+        // Entries are aligned to a cache line.
+        let hash = (self.key >> 6).wrapping_mul(ODD) >> (64 - STRANGER_BITS);
+        STRANGERS.get_ptr_mut(hash as u32)
+    }
+
+    /// Whether it was found before that it is none of the agent's business.
+    #[inline(always)]
+    fn is_stranger(self) -> bool {
+        let Some(slot) = self.slot() else { return false };
+        // SAFETY: a value of an array; a torn read is at worst a mismatch.
+        let known = unsafe { *slot };
+        known.key == self.key && known.check == self.check && known.generation == generation()
+    }
+
+    #[inline(always)]
+    fn is_now_stranger(self) {
+        if let Some(slot) = self.slot() {
+            // SAFETY: as above.
+            unsafe {
+                *slot = Stranger { key: self.key, check: self.check, generation: generation() }
+            };
+        }
+    }
+
+    #[inline(always)]
     fn remove(self) {
         if FLOWS.remove(self.key).is_ok() {
             count(Stat::FlowsRemoved);
         }
     }
+}
+
+/// For multiplicative hashing: 2^64 by the golden ratio.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[inline(always)]
+fn generation() -> u32 {
+    GENERATION.get(0).copied().unwrap_or(0)
 }
 
 /// A segment that ends what was written at once.
@@ -97,6 +134,9 @@ fn said(skb: &Skb, nfct: Nfct, segment: &Segment) -> Option<()> {
         return None;
     }
     let place = Place::of_entry(nfct)?;
+    if place.is_stranger() {
+        return None;
+    }
     let Some(flow) = place.find() else { return begin(skb, nfct, place.check, segment) };
     if flow.flags & (state::CLIENT_DONE | state::TOLD) == 0 {
         let said = if segment.length <= SHORT { look_into(skb, segment) } else { Said::Message(0) };
@@ -117,9 +157,11 @@ fn begin(skb: &Skb, nfct: Nfct, check: u32, segment: &Segment) -> Option<()> {
     if !nfct.is_established() {
         return None;
     }
+    let place = Place { key: nfct.entry(), check };
     let Scratch { syn, entry: window, .. } = scratch(Hook::Queue)?;
     let entry = Entry::read(nfct.entry(), window)?;
     if !is_own(entry.net()) {
+        place.is_now_stranger();
         return None;
     }
     entry.original(&mut syn.tuple);
@@ -127,9 +169,9 @@ fn begin(skb: &Skb, nfct: Nfct, check: u32, segment: &Segment) -> Option<()> {
     syn.dnat = syn.backend != syn.tuple.destination();
     // Without DNAT its client's node accounts for it.
     if !syn.dnat && !(is_watched(&syn.backend) && is_client_here(skb, &syn.tuple)) {
+        place.is_now_stranger();
         return None;
     }
-    let place = Place { key: nfct.entry(), check };
     enter(skb, place, &syn.tuple, &syn.backend, syn.dnat, segment)
 }
 

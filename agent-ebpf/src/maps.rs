@@ -4,12 +4,12 @@ use aya_ebpf::{
     Global,
     bindings::BPF_F_NO_PREALLOC,
     macros::map,
-    maps::{HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use rollrace_ebpf::{
     abi::{
-        self, Answered, Attempt, Counters, Event, Flow, Fresh, OwnFlow, Socket, Stat, Tuple,
-        Watched,
+        self, Answered, Attempt, Counters, Event, Flow, Fresh, OwnFlow, Socket, Stat, Stranger,
+        Tuple, Watched,
     },
     layout::CT_WINDOW,
     packet::{HEADERS, ICMP_HEADERS},
@@ -33,6 +33,15 @@ pub static ANSWERED: LruHashMap<Tuple, Answered> = LruHashMap::with_max_entries(
 /// which is even; without one, by a hash of the tuple, made odd.
 #[map]
 pub static FLOWS: LruHashMap<u64, Flow> = LruHashMap::with_max_entries(abi::FLOW_ENTRIES, 0);
+
+/// Connections that are none of the agent's business, each in the slot of its entry's address: looked
+/// up before `FLOWS`, since an array takes no call.
+#[map]
+pub static STRANGERS: Array<Stranger> = Array::with_max_entries(abi::STRANGER_SLOTS, 0);
+
+/// Changes whenever something is added to the watch set.
+#[map]
+pub static GENERATION: Array<u32> = Array::with_max_entries(1, 0);
 
 /// Those of the node's own namespace, by tuple: their ends are told by their sockets.
 #[map]

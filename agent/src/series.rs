@@ -20,6 +20,11 @@ pub struct Series {
 }
 
 impl Series {
+    /// How many label sets of a family have a series of their own.
+    pub fn count(&self, family: &str) -> usize {
+        self.families.get(family).map_or(0, HashSet::len)
+    }
+
     /// The labels, or `_other` in the first `open` of them past the cap; and whether this is a label
     /// set that found no room, for the first time.
     pub fn labels(

@@ -16,11 +16,12 @@ use jiff::Timestamp;
 use rollrace::{
     engine::{AttemptCounts, Config, FreshSyns, Input, State, What, step},
     model::{
-        Answer, Attempt, AttemptKey, Cause, Class, Clock, Failure, Mono, Phase, Sighting, Wall,
+        Answer, Attempt, AttemptKey, Cause, Class, Clock, End, Failure, Mono, Phase, Sighting, Wall,
     },
     record::{Recorder, Recording},
 };
-use support::recording::{ALL, Wire, changes, client_failures, meta, wire};
+use rollrace_ebpf::{abi::Flow, flow};
+use support::recording::{ALL, Wire, WireConnection, changes, client_failures, meta, wire};
 
 /// The clients' own timeout in the experiment.
 const CLIENT_TIMEOUT: f64 = 3.0;
@@ -83,6 +84,7 @@ fn sightings(lines: &[Wire]) -> Vec<(f64, What)> {
                 let sighting = Sighting::Answered { attempt, answer: answer_kind, at };
                 out.push((answer.t, What::Saw(sighting)));
             }
+            Wire::Said { .. } | Wire::Fin(_) | Wire::ClientFin(_) => {}
             Wire::Backend {
                 backend,
                 original,
@@ -115,11 +117,50 @@ fn sightings(lines: &[Wire]) -> Vec<(f64, What)> {
             }
         }
     }
+    out.extend(ends(lines));
     for (t, attempt) in open.into_values() {
         let closed = t + CLIENT_TIMEOUT;
         let sighting =
             Sighting::Abandoned { attempt, started: Some(mono(t)), errno: 0, at: mono(closed) };
         out.push((closed, What::Saw(sighting)));
+    }
+    out
+}
+
+/// The ends that the probes would have told, by the very functions by which they decide.
+fn ends(lines: &[Wire]) -> Vec<(f64, What)> {
+    let mut flows: BTreeMap<AttemptKey, Flow> = BTreeMap::new();
+    let mut out = Vec::new();
+    let key =
+        |of: &WireConnection| AttemptKey { client: of.client, original: of.original, isn: of.isn };
+    for line in lines {
+        match line {
+            Wire::Said { of, length, ack, first } => {
+                let bytes: Vec<u8> = (0..first.len() / 2)
+                    .map(|at| u8::from_str_radix(&first[at * 2..at * 2 + 2], 16).unwrap())
+                    .collect();
+                let said = flow::said(*length, bytes.first_chunk());
+                let next = of.seq.wrapping_sub(1);
+                let flow = flows.entry(key(of)).or_insert(Flow { next, ..Flow::default() });
+                flow::message(flow, of.seq, *length, *ack, said);
+            }
+            Wire::ClientFin(of) => {
+                flows.entry(key(of)).or_default().flags |= flow::state::CLIENT_DONE;
+            }
+            Wire::Fin(of) => {
+                let Some(flow) = flows.get(&key(of)) else { continue };
+                let end = match flow::end(flow, of.seq, false) {
+                    Some(flow::End::Cut) => End::Cut,
+                    Some(flow::End::Reset) => End::Reset,
+                    Some(flow::End::Closed) => End::Closed,
+                    None => continue,
+                };
+                let attempt = Attempt { syns: 1, ..first(key(of), of.backend, of.opened, false) };
+                let at = mono(of.t);
+                out.push((of.t, What::Saw(Sighting::Ended { attempt, end, at })));
+            }
+            _ => {}
+        }
     }
     out
 }
@@ -205,17 +246,18 @@ fn by_class(failures: &[Failure]) -> BTreeMap<Class, usize> {
 
 #[test]
 fn failures_on_the_wire_are_decided_one_for_one_and_blamed_on_the_rollout() {
-    for (name, refused, unanswered, after) in [
-        ("readiness-fresh-wire", 23, 35, 15),
-        ("readiness-keepalive-wire", 3, 0, 0),
-        ("prestop-drain-keepalive-wire", 0, 0, 0),
+    for (name, refused, unanswered, after, cut) in [
+        ("readiness-fresh-wire", 23, 35, 15, 0),
+        ("readiness-keepalive-wire", 3, 0, 0, 13),
+        ("prestop-drain-keepalive-wire", 0, 0, 0, 0),
     ] {
         let (state, failures) = run(inputs(name));
         let classes = by_class(&failures);
         assert_eq!(classes.get(&Class::Refused).copied().unwrap_or(0), refused, "{name}");
         let of = |class| classes.get(&class).copied().unwrap_or(0);
         assert_eq!(of(Class::Timeout) + of(Class::StaleNat), unanswered, "{name}");
-        assert_eq!(failures.len(), refused + unanswered, "{name}: {classes:?}");
+        assert_eq!(of(Class::Cut), cut, "{name}: {classes:?}");
+        assert_eq!(failures.len(), refused + unanswered + cut, "{name}: {classes:?}");
         let rollout = state.rollouts().all().next().unwrap();
         for failure in &failures {
             assert_eq!(failure.cause, Cause::Rollout, "{name}: {failure:#?}");
@@ -232,7 +274,8 @@ fn failures_on_the_wire_are_decided_one_for_one_and_blamed_on_the_rollout() {
         // One for one with what the clients wrote down.
         let mut truth: Vec<u16> = client_failures(name)
             .into_iter()
-            .filter(|failure| failure.phase == "connect")
+            // The wire of the first was read for its SYNs only.
+            .filter(|failure| failure.phase == "connect" || name != "readiness-fresh-wire")
             .map(|failure| failure.lport)
             .collect();
         let mut told: Vec<u16> = failures.iter().map(|failure| failure.client.port()).collect();

@@ -5,6 +5,8 @@
 mod bench;
 mod checks;
 mod demo;
+mod deploy_check;
+mod image;
 mod lab;
 mod setup;
 mod shell;
@@ -36,6 +38,10 @@ enum Command {
     Demo(demo::Args),
     /// Everything that CI runs: lints, documentation, unit, kernel and lab tests
     Test(test::Args),
+    /// Manifests, chart, rules and dashboards: valid, the same, and of metrics that there are
+    DeployCheck(deploy_check::Args),
+    /// A static binary, and an image from scratch around it
+    Image(image::Args),
     /// The lab: a Kubernetes cluster on one machine, out of network namespaces
     #[command(disable_help_flag = true)]
     Lab(lab::Args),
@@ -51,6 +57,8 @@ fn main() -> ExitCode {
         Command::Setup(args) => setup::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::DeployCheck(args) => deploy_check::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Vm(args) => vm::run(&args),

@@ -1,5 +1,7 @@
 //! `cargo xtask setup`: what building and running needs, installed if it is missing.
 
+mod deploying;
+
 use std::{
     io::{IsTerminal as _, Write as _, stdin, stdout},
     path::Path,
@@ -41,7 +43,9 @@ const VM_PROGRAMS: [(&str, &str); 5] = [
 pub enum For {
     /// Building and the lab.
     Lab,
-    /// The tests: a browser as well.
+    /// Checks of what is deployed: kubectl, Helm, Prometheus as well.
+    Deploying,
+    /// The tests: a browser as well, and all of those.
     Tests,
     /// Other kernels: a machine to boot them in.
     Vm,
@@ -53,17 +57,25 @@ pub enum For {
 /// If it may not, or cannot.
 pub fn ensure(what: For, yes: bool) -> anyhow::Result<()> {
     let mut missing = missing();
+    if matches!(what, For::Deploying | For::Tests) {
+        missing.extend(deploying::missing());
+    }
     missing.extend(match what {
-        For::Lab => Vec::new(),
+        For::Lab | For::Deploying => Vec::new(),
         For::Tests => missing_of(&TEST_PROGRAMS),
         For::Vm => missing_of(&VM_PROGRAMS),
     });
+    ensure_with(&missing, yes)?;
+    if matches!(what, For::Deploying | For::Tests) { deploying::ensure() } else { Ok(()) }
+}
+
+fn ensure_with(missing: &[&'static str], yes: bool) -> anyhow::Result<()> {
     let linker = !has_linker();
     if missing.is_empty() && !linker {
         return Ok(());
     }
     if !missing.is_empty() {
-        install(&missing, yes)?;
+        install(missing, yes)?;
     }
     if !has_linker() {
         println!("Building bpf-linker {LINKER} into target/tools (about a minute)");

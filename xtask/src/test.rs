@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use crate::{
-    bench, checks, lab, setup,
+    bench, checks, image, lab, setup,
     shell::{self, as_root, cargo, is_root, workspace},
 };
 
@@ -54,8 +54,8 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
 const CELLS: [(&str, &str); 15] = [
-    ("readiness", "run --setup readiness --mode fresh --seconds 30"),
-    ("prestop", "run --setup prestop --mode fresh --seconds 30"),
+    ("readiness", "run --setup readiness --mode fresh --seconds 30 --prometheus"),
+    ("prestop", "run --setup prestop --mode fresh --seconds 30 --prometheus"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
     ("keepalive", "run --setup readiness --mode keepalive --seconds 25"),
     ("keepalive-kept", "run --setup prestop-drain --mode keepalive --seconds 30"),
@@ -70,6 +70,37 @@ const CELLS: [(&str, &str); 15] = [
     ("api-gone", "fault api-gone --lasts 15"),
     ("api-older", "fault api-older"),
 ];
+
+/// The same with the image's files, run as the manifest says.
+const POD_CELLS: [(&str, &str); 2] = [
+    ("runtime", "run --setup readiness --mode fresh --seconds 25 --pod target/image/root"),
+    (
+        "shipped",
+        "run --setup prestop --mode fresh --seconds 25 --pod target/image/root --seccomp shipped",
+    ),
+];
+
+/// The capabilities of the manifest.
+const RIGHTS: [&str; 3] = ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"];
+
+/// Leaves each capability out, and looks what the agent says: without one of the first two it stops,
+/// without the last it cannot look for stale entries.
+fn rights() -> anyhow::Result<()> {
+    let out = workspace().join("target/lab/rights");
+    for missing in RIGHTS {
+        let run = "run --setup prestop --mode fresh --seconds 6 --pod target/image/root";
+        let mut command = cell(&format!("{run} --without-capability {missing}"));
+        command.arg("--out").arg(&out);
+        let (printed, passed) = output_of(command)?;
+        let log = std::fs::read_to_string(out.join("agent-n1.log")).unwrap_or_default();
+        let names_it =
+            |line: &str| line.to_lowercase().contains("not permitted") && line.contains(missing);
+        if passed || !log.lines().any(names_it) {
+            bail!("without {missing} the agent should have said so:\n{printed}\n{log}");
+        }
+    }
+    Ok(())
+}
 
 fn steps() -> Vec<Step> {
     let mut steps = vec![
@@ -132,6 +163,17 @@ fn steps() -> Vec<Step> {
             run: Run::Cell(arguments),
         });
     }
+    steps.push(step("image", "a static binary, and an image from scratch around it", || {
+        image::build(None).map(drop)
+    }));
+    for (name, arguments) in POD_CELLS {
+        steps.push(Step {
+            name: format!("pod-{name}"),
+            what: "the image works with the manifest's rights, read-only, under a seccomp profile",
+            run: Run::Cell(arguments),
+        });
+    }
+    steps.push(step("rights", "where a capability is missing the agent names it", rights));
     steps.push(step("rest", "at rest the agent stays within its memory and time", || {
         shell::run(&mut cell("rest --seconds 10"))
     }));

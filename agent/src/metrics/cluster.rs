@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
-use super::raise;
+use super::{raise, registry::Registry};
 use crate::{cluster::ClusterSnapshot, engine::State};
 
 /// The families.

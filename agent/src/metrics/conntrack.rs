@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use prometheus::{
-    Counter, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
-};
+use prometheus::{Counter, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
-use super::raise;
+use super::{raise, registry::Registry};
 use crate::{
     agent::ScanReport,
     engine::State,

@@ -9,11 +9,12 @@ use std::{
 
 use aya::{
     Ebpf,
-    maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap},
 };
 use rollrace_ebpf::abi::{
     self, Address, Attempt, Counters, Flow, Fresh, Socket, Stat, Tuple, Watched, flag, watched,
 };
+use tracing::warn;
 
 use super::{
     ProbeError,
@@ -58,6 +59,8 @@ pub struct Maps {
     fresh: HashMap<MapData, PodSocket, PodFresh>,
     endpoints: HashMap<MapData, PodSocket, PodWatched>,
     local_pods: HashMap<MapData, PodAddress, u32>,
+    generation: Array<MapData, u32>,
+    generation_now: u32,
     counters: PerCpuHashMap<MapData, PodSocket, PodCounters>,
     stats: PerCpuArray<MapData, u64>,
     timeout_ns: u64,
@@ -133,6 +136,8 @@ impl Maps {
             fresh: open!(HashMap, "FRESH"),
             endpoints: open!(HashMap, "ENDPOINTS"),
             local_pods: open!(HashMap, "LOCAL_PODS"),
+            generation: open!(Array, "GENERATION"),
+            generation_now: 0,
             counters: open!(PerCpuHashMap, "COUNTERS"),
             stats: open!(PerCpuArray, "STATS"),
             timeout_ns,
@@ -153,6 +158,7 @@ impl Maps {
 
     /// Applies changes of the watch set; one that does not fit is counted, and tried again later.
     pub fn watch(&mut self, changes: &[Watch]) {
+        let grows = |change: &Watch| matches!(change, Watch::Endpoint(_) | Watch::Local(_));
         for change in changes {
             match change {
                 Watch::Forget(address) => {
@@ -171,6 +177,18 @@ impl Maps {
                     self.unfit.insert(*change);
                 }
             }
+        }
+        if changes.iter().any(grows) {
+            self.grown();
+        }
+    }
+
+    /// Who was none of our business may be now.
+    fn grown(&mut self) {
+        self.generation_now = self.generation_now.wrapping_add(1);
+        if let Err(error) = self.generation.set(0, self.generation_now, 0) {
+            // Connections that have spoken already would not be followed.
+            warn!(%error, "the kernel side is not told that the watch set has grown");
         }
     }
 
@@ -255,6 +273,8 @@ impl Maps {
             *is_full = *is_full || self.apply(&change).is_err();
             if *is_full {
                 self.unfit.insert(change);
+            } else {
+                self.grown();
             }
         }
     }

@@ -66,7 +66,7 @@ pub fn ask(layout: &Layout, object: &[u8]) -> Result<Whereabouts, ProbeError> {
 }
 
 /// Addresses of `page_offset_base` and `vmemmap_base`, if the kernel has such variables and shows them
-/// (`kernel.kptr_restrict`, CAP_SYSLOG). It has with CONFIG_RANDOMIZE_MEMORY, on x86-64.
+/// (`kernel.kptr_restrict`, `CAP_SYSLOG`). It has with `CONFIG_RANDOMIZE_MEMORY`, on x86-64.
 fn variables() -> Option<(u64, u64)> {
     let symbols = BufReader::new(File::open("/proc/kallsyms").ok()?);
     let (mut memory, mut pages) = (None, None);

@@ -484,3 +484,67 @@ fn a_connection_of_another_node_is_not_followed_here() {
     connection.server_closes();
     assert_eq!(node.watcher.all(&node.namespace), []);
 }
+
+/// A TLS record of this type and so many bytes, its header included.
+fn record(kind: u8, length: u16) -> Vec<u8> {
+    let [high, low] = (length - 5).to_be_bytes();
+    let mut bytes = vec![kind, 3, 3, high, low];
+    bytes.resize(length.into(), 0xaa);
+    bytes
+}
+
+const HANDSHAKE: u8 = 0x16;
+const ALERT: u8 = 0x15;
+const DATA: u8 = 0x17;
+
+#[test]
+fn under_tls_a_servers_close_notify_hides_no_unanswered_request_and_a_clients_is_none() {
+    // Under TLS 1.2 an alert is seen to be one, under 1.3 by its length only.
+    for alert in [record(ALERT, 31), record(DATA, 24)] {
+        for (answers, end) in [(false, Some(End::Cut)), (true, None)] {
+            let mut world = World::new(Ip::V4);
+            let mut connection = world.connect();
+            let local = connection.local;
+            connection.ask(&record(HANDSHAKE, 250));
+            connection.answer(&record(HANDSHAKE, 1_200));
+            connection.ask(&record(DATA, 180));
+            connection.answer(&record(DATA, 600));
+            connection.ask(&record(DATA, 180));
+            if answers {
+                connection.answer(&record(DATA, 600));
+            }
+            connection.answer(&alert);
+            // The client answers in kind before it sees the FIN.
+            connection.ask(&alert);
+            connection.server_closes();
+            world.assert_end(local, end);
+        }
+    }
+}
+
+#[test]
+fn what_may_go_without_an_answer_is_no_failure() {
+    let http2 = |kind: u8, payload: u8| {
+        let mut frame = vec![0, 0, payload, kind, 0, 0, 0, 0, 0];
+        frame.resize(9 + usize::from(payload), 0);
+        frame
+    };
+    for (what, last, end) in [
+        ("a short record of TLS", record(DATA, 39), Some(End::Closed)),
+        ("HTTP/2's PING", http2(6, 8), Some(End::Closed)),
+        ("HTTP/2's WINDOW_UPDATE", http2(8, 4), Some(End::Closed)),
+        ("MySQL's quit", vec![1, 0, 0, 0, 1], None),
+        ("a WebSocket's close", vec![0x88, 0x82, 1, 2, 3, 4, 5, 6], None),
+        ("a short request", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), Some(End::Cut)),
+    ] {
+        let mut world = World::new(Ip::V4);
+        let mut connection = world.connect();
+        let local = connection.local;
+        connection.ask(REQUEST);
+        connection.answer(ANSWER);
+        connection.ask(&last);
+        connection.server_closes();
+        let ends: Vec<End> = world.ends(local).into_iter().map(|(end, _)| end).collect();
+        assert_eq!(ends, Vec::from_iter(end), "{what}");
+    }
+}

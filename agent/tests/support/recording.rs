@@ -90,6 +90,22 @@ pub enum Wire {
     Synack(WireAnswer),
     /// A RST that answers the SYN.
     Rst(WireAnswer),
+    /// The client's last message before the end of an answered connection.
+    Said {
+        /// Which.
+        #[serde(flatten)]
+        of: WireConnection,
+        /// Bytes of payload.
+        length: u32,
+        /// Acknowledgement number.
+        ack: u32,
+        /// Its first bytes, in hexadecimal.
+        first: String,
+    },
+    /// The backend's FIN.
+    Fin(WireConnection),
+    /// The client's FIN.
+    ClientFin(WireConnection),
     /// All of the capture's connections to one backend.
     Backend {
         /// Backend.
@@ -111,6 +127,25 @@ pub enum Wire {
         /// Their number by second.
         fresh_by_second: Vec<(u64, u32)>,
     },
+}
+
+/// A segment of an answered connection.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WireConnection {
+    /// When it was seen.
+    pub t: f64,
+    /// Client.
+    pub client: std::net::SocketAddr,
+    /// What it dialled.
+    pub original: std::net::SocketAddr,
+    /// Who answered.
+    pub backend: std::net::SocketAddr,
+    /// ISN of its SYN.
+    pub isn: u32,
+    /// When it was answered.
+    pub opened: f64,
+    /// The segment's sequence number; of a FIN, its own.
+    pub seq: u32,
 }
 
 /// The answer to a SYN.

@@ -8,6 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use rollrace_deploy::pod::{Pod, Seccomp};
+
+use crate::agent::Program;
 use crate::fault::FaultArgs;
 use crate::matrix::MatrixArgs;
 use crate::net::{AddressPlan, IpFamily};
@@ -80,6 +83,7 @@ lab itself failed. Needs root (or CAP_SYS_ADMIN and CAP_NET_ADMIN).";
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = RUN_EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct RunArgs {
     /// How the pods of the Deployment begin and end
     #[arg(long, value_enum)]
@@ -143,6 +147,19 @@ pub struct RunArgs {
     /// The rollrace binary [default: the `rollrace` beside this one]
     #[arg(long, value_name = "PATH")]
     pub agent: Option<PathBuf>,
+    /// Run the agents as the `DaemonSet` does: the image's files at this folder (`cargo xtask image` makes
+    /// it) as a read-only root, the manifest's capabilities and its seccomp profile
+    #[arg(long, value_name = "ROOT", conflicts_with_all = ["agent", "no_agent"])]
+    pub pod: Option<PathBuf>,
+    /// With --pod: the seccomp profile
+    #[arg(long, value_enum, default_value_t = SeccompProfile::Runtime, requires = "pod")]
+    pub seccomp: SeccompProfile,
+    /// With --pod: a capability of the manifest to leave out, to see what the agent says
+    #[arg(long, value_name = "CAPABILITY", requires = "pod")]
+    pub without_capability: Option<String>,
+    /// Scrape the agents with a real Prometheus, and judge every rule and dashboard by what it says
+    #[arg(long, conflicts_with = "no_agent")]
+    pub prometheus: bool,
     /// Run no agents: the clients' side only
     #[arg(long, conflicts_with = "agent")]
     pub no_agent: bool,
@@ -168,12 +185,31 @@ impl RunArgs {
 
     /// The agent's path.
     pub fn agent_binary(&self) -> Result<PathBuf> {
-        match &self.agent {
-            Some(path) => Ok(path.clone()),
-            None => Ok(std::env::current_exe()
+        match (&self.agent, &self.pod) {
+            (Some(path), _) => Ok(path.clone()),
+            (None, Some(root)) => Ok(root.join("rollrace")),
+            (None, None) => Ok(std::env::current_exe()
                 .context("find the lab's own executable")?
                 .with_file_name("rollrace")),
         }
+    }
+
+    /// What runs as the agent.
+    pub fn agent_program(&self) -> Result<Program> {
+        let Some(root) = &self.pod else { return Ok(Program::Binary(self.agent_binary()?)) };
+        let mut pod = Pod::shipped()?;
+        pod.seccomp = match self.seccomp {
+            SeccompProfile::Runtime => Seccomp::Runtime,
+            SeccompProfile::Shipped => Seccomp::Shipped,
+        };
+        if let Some(name) = &self.without_capability {
+            let before = pod.capabilities.len();
+            pod.capabilities.retain(|capability| capability != name);
+            if pod.capabilities.len() == before {
+                bail!("the manifest has no {name}: it has {}", pod.capabilities.join(", "));
+            }
+        }
+        Ok(Program::Pod { root: root.clone(), pod: Box::new(pod) })
     }
 
     /// The addresses of the lab.
@@ -239,6 +275,15 @@ impl Mode {
             Self::Keepalive => "keepalive",
         }
     }
+}
+
+/// A seccomp profile of the agents' container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SeccompProfile {
+    /// What `RuntimeDefault` is where it lets `CAP_BPF` call bpf(2)
+    Runtime,
+    /// `deploy/seccomp/rollrace.json`
+    Shipped,
 }
 
 /// What a proxy programs.

@@ -139,6 +139,17 @@ pub fn complete() -> Result<()> {
     Ok(())
 }
 
+/// Shows the cgroups of version 2 alone, to this process and its children: crun refuses a mixture, and
+/// makes none of its own here.
+pub fn unify_cgroups() -> Result<()> {
+    let (nothing, folder): (Option<&str>, _) = (None, "/sys/fs/cgroup");
+    if let Err(error) = umount2(folder, MntFlags::MNT_DETACH) {
+        tracing::debug!(%error, "no cgroups are mounted");
+    }
+    mount(Some("none"), folder, Some("cgroup2"), MsFlags::empty(), nothing)
+        .context("mount the cgroups of version 2, for crun")
+}
+
 /// A directory of its own for each run: `target/lab/<time>-<name>-<pid>`.
 pub fn fresh_out_dir(name: &str) -> Result<PathBuf> {
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();

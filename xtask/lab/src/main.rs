@@ -37,6 +37,7 @@ mod kubelet;
 mod matrix;
 mod net;
 mod node;
+mod prometheus;
 mod proxy;
 mod rest;
 mod run;

@@ -64,6 +64,10 @@ pub enum Class {
     AckReply,
     /// Full segments with PSH.
     Bulk,
+    /// The same of a connection that is followed: the client's messages.
+    Message,
+    /// What the backend answers.
+    Reply,
     /// FIN.
     Fin,
     /// SYN to a destination that nobody watches.
@@ -84,7 +88,7 @@ pub enum Class {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::NotIp,
         Self::Udp,
         Self::Udp6,
@@ -92,6 +96,8 @@ impl Class {
         Self::Ack6,
         Self::AckReply,
         Self::Bulk,
+        Self::Message,
+        Self::Reply,
         Self::Fin,
         Self::SynUnwatched,
         Self::SynWatched,
@@ -112,6 +118,8 @@ impl Class {
             Self::Ack6 => "TCP ACK over IPv6",
             Self::AckReply => "TCP ACK of the backend",
             Self::Bulk => "TCP bulk, PSH",
+            Self::Message => "client's message",
+            Self::Reply => "backend's reply",
             Self::Fin => "TCP FIN",
             Self::SynUnwatched => "SYN, unwatched",
             Self::SynWatched => "SYN through DNAT",
@@ -124,13 +132,15 @@ impl Class {
     }
 
     /// The most nanoseconds above the empty program at `net_dev_queue`: 40 for what the first read
-    /// decides, 65 for anything else of no interest.
+    /// decides, 65 for anything else of no interest; and what a followed connection says may cost.
     pub const fn bar(self) -> Option<f64> {
         match self {
             Self::NotIp => Some(40.0),
             Self::Udp | Self::Udp6 | Self::Ack | Self::Ack6 | Self::AckReply | Self::Bulk => {
                 Some(65.0)
             }
+            Self::Message => Some(200.0),
+            Self::Reply => Some(80.0),
             _ => None,
         }
     }
@@ -225,6 +235,15 @@ fn send(world: &World, class: Class, round: u16, packets: u16) -> Result<u64> {
         flags,
         payload: 0,
     };
+    // One connection, found in its middle; each message is answered.
+    let message = |n: u16| Segment {
+        to: SERVICE,
+        seq: 1_000 + u32::from(n) * 200,
+        ack: 2_000 + u32::from(n) * 200,
+        flags: flag::ACK | flag::PSH,
+        payload: 200,
+        ..established
+    };
     let frames = match class {
         Class::NotIp => each(&|_| frames::arp()),
         Class::Udp => each(&|_| frames::udp(established.from, UNWATCHED)),
@@ -236,6 +255,17 @@ fn send(world: &World, class: Class, round: u16, packets: u16) -> Result<u64> {
             let full = Segment { flags: flag::ACK | flag::PSH, payload: 1_400, ..established };
             each(&|_| frames::tcp(&full))
         }
+        Class::Message => each(&|n| frames::tcp(&message(n))),
+        Class::Reply => each(&|n| {
+            let Segment { from, seq, ack, payload, .. } = message(n);
+            frames::tcp(&Segment {
+                from: BACKEND,
+                to: from,
+                seq: ack,
+                ack: seq.wrapping_add(u32::from(payload)),
+                ..message(n)
+            })
+        }),
         Class::Fin => {
             each(&|_| frames::tcp(&Segment { flags: flag::ACK | flag::FIN, ..established }))
         }
@@ -248,7 +278,7 @@ fn send(world: &World, class: Class, round: u16, packets: u16) -> Result<u64> {
     };
     match class {
         Class::NotIp => world.node_out.send(&frames)?,
-        Class::AckReply | Class::SynAck | Class::Reset | Class::Refused => {
+        Class::AckReply | Class::Reply | Class::SynAck | Class::Reset | Class::Refused => {
             world.backend.send(&frames)?;
         }
         _ => world.client.send(&frames)?,

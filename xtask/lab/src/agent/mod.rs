@@ -1,11 +1,11 @@
 //! The rollrace agents of a lab, one real process a node, and what they report.
 
 mod exposure;
+mod program;
 mod readiness;
 pub mod report;
 mod usage;
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use self::exposure::Exposure;
 use self::exposure::MetricsWatch;
+pub use self::program::Program;
 pub use self::readiness::{Readiness, ReadinessWatch};
 use self::report::{Failures, Rollouts, Status};
 pub use self::usage::Usage;
@@ -37,13 +38,19 @@ const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks at an agent's state, which offers no event to wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// An authority that signed nothing: the lab's server speaks plain HTTP. But a cluster's account brings
+/// one, and without any the agent would look for the system's, which an image from scratch lacks.
+const AUTHORITY: &str = include_str!("authority.pem");
+
 /// An agent process.
 #[derive(Debug)]
 pub struct Agent {
     node: String,
     address: SocketAddr,
     api: SocketAddr,
-    command_line: Vec<String>,
+    program: Program,
+    arguments: Vec<String>,
+    out: PathBuf,
     child: Child,
     log: PathBuf,
     at_ready: Option<Usage>,
@@ -72,7 +79,7 @@ pub struct AgentReport {
 impl Agent {
     /// Starts the agent of a node inside the node's namespace.
     pub fn start(
-        binary: &Path,
+        program: &Program,
         node: &NodeAddresses,
         namespace: &Namespace,
         server: &str,
@@ -83,26 +90,38 @@ impl Agent {
         let kubeconfig = out.join(format!("kubeconfig-{name}.yaml"));
         std::fs::write(&kubeconfig, kubeconfig_text(server, &format!("rollrace-agent-{name}")))
             .with_context(|| format!("write {}", kubeconfig.display()))?;
+        let authority = out.join("authority.pem");
+        std::fs::write(&authority, AUTHORITY)
+            .with_context(|| format!("write {}", authority.display()))?;
         let log = out.join(format!("agent-{name}.log"));
         let record = out.join(format!("agent-{name}.record.jsonl"));
         let address = SocketAddr::new(node.address, METRICS_PORT);
         let api = SocketAddr::new(node.address, API_PORT);
         let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is not UTF-8");
-        let mut command_line = vec![text(binary)?];
+        let mut arguments = Vec::new();
         for [option, value] in [
             ["--kubeconfig", &text(&kubeconfig)?],
             ["--node-name", name],
             ["--listen", &address.to_string()],
             ["--api-listen", &api.to_string()],
             ["--record", &text(&record)?],
-            ["--log-format", "json"],
         ] {
-            command_line.extend([option.to_owned(), value.to_owned()]);
+            arguments.extend([option.to_owned(), value.to_owned()]);
         }
-        command_line.extend(further_arguments.iter().map(|&argument| argument.to_owned()));
-        let child = spawn(namespace, &command_line, &log)?;
-        let node = name.clone();
-        Ok(Self { node, address, api, command_line, child, log, at_ready: None, exposures: None })
+        arguments.extend(further_arguments.iter().map(|&argument| argument.to_owned()));
+        let child = program.start(name, namespace, &arguments, out, &log)?;
+        Ok(Self {
+            node: name.clone(),
+            address,
+            api,
+            program: program.clone(),
+            arguments,
+            out: out.to_owned(),
+            child,
+            log,
+            at_ready: None,
+            exposures: None,
+        })
     }
 
     /// Kills the process and starts another in its place, with a log and a recording of its own.
@@ -119,11 +138,12 @@ impl Agent {
 
     fn start_anew(&mut self, namespace: &Namespace) -> Result<()> {
         self.log.set_extension("2.log");
-        let record = self.command_line.iter().position(|argument| argument == "--record");
-        if let Some(path) = record.and_then(|index| self.command_line.get_mut(index + 1)) {
+        let record = self.arguments.iter().position(|argument| argument == "--record");
+        if let Some(path) = record.and_then(|index| self.arguments.get_mut(index + 1)) {
             path.push_str(".2");
         }
-        self.child = spawn(namespace, &self.command_line, &self.log)?;
+        self.child =
+            self.program.start(&self.node, namespace, &self.arguments, &self.out, &self.log)?;
         Ok(())
     }
 
@@ -133,7 +153,12 @@ impl Agent {
         let mut last = String::from("no answer");
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().context("look at the agent")? {
-                bail!("the agent of {} ended ({status}): see {}", self.node, self.log.display());
+                bail!(
+                    "the agent of {} ended ({status}): {}; see {}",
+                    self.node,
+                    self.last_words(),
+                    self.log.display()
+                );
             }
             match http_get(self.address, "/readyz").await {
                 Ok(answer) if answer.status == 200 => {
@@ -150,6 +175,12 @@ impl Agent {
             self.node,
             self.log.display()
         )
+    }
+
+    /// The last line of its log.
+    fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        text.lines().last().unwrap_or("it said nothing").to_owned()
     }
 
     /// The node it runs on.
@@ -283,27 +314,12 @@ impl Agent {
     }
 }
 
-fn spawn(namespace: &Namespace, command_line: &[String], log: &Path) -> Result<Child> {
-    let output = File::create(log).with_context(|| format!("create {}", log.display()))?;
-    let (program, arguments) = command_line.split_first().context("a command line is empty")?;
-    namespace
-        .command(program)
-        .arg("agent")
-        .args(arguments)
-        .stdin(std::process::Stdio::null())
-        .stdout(output.try_clone().context("duplicate the log's descriptor")?)
-        .stderr(output)
-        .kill_on_drop(true)
-        .spawn()
-        .with_context(|| format!("start the agent {program}: give its path with --agent"))
-}
-
 fn kubeconfig_text(server: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\n\
          kind: Config\n\
          clusters:\n\
-         - name: lab\n  cluster:\n    server: {server}\n\
+         - name: lab\n  cluster:\n    server: {server}\n    certificate-authority: authority.pem\n\
          users:\n\
          - name: {user}\n  user:\n    token: {user}\n\
          contexts:\n\

@@ -30,6 +30,7 @@ use crate::agent::{Agent, AgentReport};
 use crate::cli::{BAD_USAGE, RunArgs};
 use crate::fault;
 use crate::isolate;
+use crate::prometheus::{Expected, Prometheus};
 
 /// Checks the options, and starts the lab in namespaces of its own.
 pub fn outside(args: &RunArgs) -> Result<ExitCode> {
@@ -44,6 +45,9 @@ pub fn outside(args: &RunArgs) -> Result<ExitCode> {
 /// Runs the lab as the first process of its own namespaces; a fault may befall it.
 pub fn inside(args: &RunArgs, fault: Option<&fault::Plan>) -> Result<ExitCode> {
     isolate::complete()?;
+    if args.pod.is_some() {
+        isolate::unify_cgroups()?;
+    }
     let out = args.out.clone().context("`--inside` needs `--out`")?;
     log_to(&out.join("lab.log"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,6 +84,8 @@ struct Findings<'a> {
     clients: Clients,
     agents: Vec<AgentReport>,
     unsettled: Vec<String>,
+    /// What is wrong with what Prometheus makes of it.
+    objections: Vec<String>,
     listeners: Vec<FreshSynListener>,
     fault: Option<fault::Observed>,
     tail: Option<Tail>,
@@ -113,6 +119,8 @@ async fn experiment(
         agents = start_agents(cluster, args, out).await?;
         journal.phase("agents ready");
     }
+    let prometheus =
+        if args.prometheus { Some(Prometheus::start(&agents, out).await?) } else { None };
     cluster.set_watch_delays(args);
     for agent in &mut agents {
         agent.watch_metrics();
@@ -172,7 +180,7 @@ async fn experiment(
 
     progress.phase("waiting for the agents' verdicts");
     let tail = tail::finish(tail).await?;
-    let (reports, unsettled) = collect(agents, out).await?;
+    let (reports, unsettled, objections) = collect(agents, prometheus.as_ref(), out).await?;
     clients.read_logs()?;
     for listener in &mut listeners {
         listener.stop().await?;
@@ -186,6 +194,7 @@ async fn experiment(
         clients,
         agents: reports,
         unsettled,
+        objections,
         listeners,
         fault,
         tail,
@@ -193,8 +202,12 @@ async fn experiment(
 }
 
 /// Everything that the agents have to say once nothing waits for its verdict, and for which of them
-/// that took too long; ends them.
-async fn collect(mut agents: Vec<Agent>, out: &Path) -> Result<(Vec<AgentReport>, Vec<String>)> {
+/// that took too long; what is wrong with it in Prometheus; ends the agents.
+async fn collect(
+    mut agents: Vec<Agent>,
+    prometheus: Option<&Prometheus>,
+    out: &Path,
+) -> Result<(Vec<AgentReport>, Vec<String>, Vec<String>)> {
     let mut reports = Vec::new();
     let mut unsettled = Vec::new();
     for agent in &agents {
@@ -202,24 +215,28 @@ async fn collect(mut agents: Vec<Agent>, out: &Path) -> Result<(Vec<AgentReport>
             unsettled.push("an agent still has undecided failures at the deadline".to_owned());
         }
     }
+    let objections = match prometheus {
+        Some(prometheus) => prometheus.objections(&Expected::of(&agents).await?).await?,
+        None => Vec::new(),
+    };
     for agent in &mut agents {
         reports.push(agent.report(out).await?);
     }
     for agent in agents {
         agent.stop().await?;
     }
-    Ok((reports, unsettled))
+    Ok((reports, unsettled, objections))
 }
 
 /// Starts an agent on each node, and waits until all are ready.
 pub async fn start_agents(cluster: &Cluster, args: &RunArgs, out: &Path) -> Result<Vec<Agent>> {
-    let binary = args.agent_binary()?;
+    let program = args.agent_program()?;
     let server = cluster.agents_entrance.url();
     let mut agents = Vec::new();
     for node in &cluster.nodes {
         let further: &[&str] = &["--evict-stale", &args.evict_stale];
         agents.push(Agent::start(
-            &binary,
+            &program,
             &node.addresses,
             &node.namespace,
             &server,

@@ -116,7 +116,7 @@ fn start_agents(
     out: &Path,
 ) -> Result<Vec<Agent>> {
     let dials = scenario.dials();
-    let binary = args.agent_binary()?;
+    let program = args.agent_program()?;
     let mut agents = Vec::new();
     for node in &cluster.nodes {
         if dials.without_agent == Some(node.addresses.number) {
@@ -128,7 +128,7 @@ fn start_agents(
             further.extend(["--state-dir", folder.to_str().context("a path is not UTF-8")?]);
         }
         let (addresses, namespace) = (&node.addresses, &node.namespace);
-        agents.push(Agent::start(&binary, addresses, namespace, server, out, &further)?);
+        agents.push(Agent::start(&program, addresses, namespace, server, out, &further)?);
     }
     Ok(agents)
 }

@@ -21,6 +21,8 @@ use crate::compare::{Judge, Reported, Truth};
 
 /// A controller acts on a template some time after it was changed.
 const CONTROLLER_LAG: SignedDuration = SignedDuration::from_millis(200);
+/// The lab notes a container's exit this much later than it happened at most.
+const NOTED_WITHIN: SignedDuration = SignedDuration::from_millis(500);
 /// An agent's wait for evidence.
 const EVIDENCE: SignedDuration = SignedDuration::from_secs(30);
 /// An agent observes a rollout this much later than the change at most, its own watch delay apart.
@@ -190,7 +192,9 @@ impl Ledger {
         if let Some(removal) = self.removals.iter().find(|r| r.uid == began.uid && r.at <= end) {
             return self.removed(removal);
         }
-        if self.exits.iter().any(|(at, name)| *name == pod.name && *at <= end) {
+        // A client sees its connection end before anybody notes that the process did.
+        let noted = end.checked_add(NOTED_WITHIN).unwrap_or(end);
+        if self.exits.iter().any(|(at, name)| *name == pod.name && *at <= noted) {
             return vec![Expected::cause("restart")];
         }
         let bad = self.actions.iter().find(

@@ -46,7 +46,7 @@ pub struct RunResult {
     on_time_ms: Quantiles,
     /// From the outcome to the verdict.
     evidence_wait_ms: Quantiles,
-    /// Bars that were missed, in words: being on time, and convergence.
+    /// Bars that were missed, in words: being on time, convergence, and what Prometheus shows.
     bars_missed: Vec<String>,
     per_node: BTreeMap<String, Value>,
     clients: BTreeMap<String, Value>,
@@ -129,6 +129,7 @@ impl RunResult {
         let timeliness = truth::timeliness(&findings.agents, &comparison);
         let (on_time_ms, evidence_wait_ms) = timeliness.quantiles();
         let mut bars_missed = timeliness.late;
+        bars_missed.extend(findings.objections.iter().map(|what| format!("Prometheus: {what}")));
         if !findings.args.no_agent {
             // Where the history was forgotten, a deletion in it may never be known.
             let forgotten = findings.fault.as_ref().is_some_and(Observed::loses_history);
