@@ -37,6 +37,7 @@ pub mod owners;
 #[cfg(feature = "probe")]
 pub mod probe;
 pub mod record;
+pub mod redact;
 pub mod rollouts;
 #[cfg(feature = "probe")]
 mod series;

@@ -17,13 +17,13 @@ pub struct From {
     #[arg(
         long = "agent",
         value_name = "URL",
-        conflicts_with = "recording",
+        conflicts_with = "recordings",
         help_heading = "Whom to ask"
     )]
     agents: Vec<String>,
-    /// Ask nobody: replay this recording of an agent to its end
-    #[arg(long, value_name = "FILE", help_heading = "Whom to ask")]
-    recording: Option<PathBuf>,
+    /// Ask nobody: replay this recording of an agent to its end; may be repeated, for other nodes
+    #[arg(long = "recording", value_name = "FILE", help_heading = "Whom to ask")]
+    recordings: Vec<PathBuf>,
     /// Kubeconfig, as for kubectl
     #[arg(long, value_name = "FILE", help_heading = "Whom to ask")]
     kubeconfig: Option<PathBuf>,
@@ -44,8 +44,8 @@ pub struct From {
 impl From {
     /// Whom to ask.
     pub fn source(&self) -> Source {
-        if let Some(file) = &self.recording {
-            return Source::Recording(file.clone());
+        if !self.recordings.is_empty() {
+            return Source::Recordings(self.recordings.clone());
         }
         if !self.agents.is_empty() {
             return Source::Agents(self.agents.clone());

@@ -66,7 +66,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failed> {
     block_on(async {
         // All rollouts, not only those of this workload: a name that is none has near ones.
         let query = query::rollouts(args.within.named(), Some(&args.workload));
-        let asked = Asked { rollouts: Some(String::new()), failures: Some(query) };
+        let asked =
+            Asked { rollouts: Some(String::new()), failures: Some(query), ..Asked::default() };
         let gathered = args.from.gather(&asked).await?;
         require_an_answer(&gathered)?;
         let filter = Filter {

@@ -2,15 +2,19 @@
 
 mod agent;
 mod ask;
+mod completions;
+mod doctor;
 mod explain;
 mod local;
+mod redact;
 mod replay;
 mod report;
 mod ui;
+mod watch;
 
 use std::{ffi::OsString, fmt, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Attributes failed connections to the Kubernetes rollout that broke them.
 #[derive(Debug, Parser)]
@@ -29,10 +33,18 @@ enum Command {
     Report(report::Args),
     /// Say why a rollout broke connections, and what to change
     Explain(explain::Args),
+    /// Show failed connections as they happen
+    Watch(watch::Args),
+    /// Check that everything is there that it takes, on a cluster or on this node
+    Doctor(doctor::Args),
     /// Run a recording through the engine again and print what it decides
     Replay(replay::Args),
     /// Show what many agents know in the browser, as one page
     Ui(ui::Args),
+    /// Copy a recording with names and addresses replaced, to show it to anybody
+    Redact(redact::Args),
+    /// Print completions for a shell
+    Completions(completions::Args),
     /// Print the kernel's struct layout as JSON
     #[cfg(feature = "probe")]
     #[command(name = crate::probe::layout::SUBCOMMAND, hide = true)]
@@ -112,9 +124,22 @@ impl fmt::Display for Failed {
     }
 }
 
+/// kubectl finds a plugin by its name, `kubectl-rollrace`; its help then speaks of `kubectl rollrace`.
+fn named_as_called(program: Option<&OsString>) -> clap::Command {
+    let stem = program.and_then(|program| std::path::Path::new(program).file_stem());
+    if stem.is_some_and(|stem| stem == "kubectl-rollrace") {
+        Cli::command().bin_name("kubectl rollrace")
+    } else {
+        Cli::command()
+    }
+}
+
 /// Parses and runs; what `main` returns.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let command = named_as_called(arguments.first());
+    let parsed = command.try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors.
@@ -130,7 +155,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Agent(args) => agent::run(args).map(done),
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Watch(args) => watch::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Replay(args) => replay::run(&args).map(done),
+        Command::Redact(args) => redact::run(&args).map(done),
+        Command::Completions(args) => completions::run(&args, Cli::command()).map(done),
         Command::Ui(args) => ui::run(&args).map(done),
         #[cfg(feature = "probe")]
         Command::KernelLayout => kernel_layout().map(done),

@@ -47,7 +47,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Failed> {
     block_on(async {
         let query = query::rollouts(args.within.named(), args.workload.as_ref());
-        let asked = Asked { rollouts: Some(query), failures: None };
+        let asked = Asked { rollouts: Some(query), ..Asked::default() };
         let gathered = args.from.gather(&asked).await?;
         require_an_answer(&gathered)?;
         let filter =

@@ -29,7 +29,7 @@ pub struct Args {
 /// Serves until Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failed> {
     let source = args.from.source();
-    if matches!(source, Source::Recording(_)) {
+    if matches!(source, Source::Recordings(_)) {
         return Err(Failed::usage(anyhow!(
             "a recording is shown by `rollrace replay FILE --serve`, not by ui"
         )));

@@ -148,12 +148,12 @@ impl Many {
     /// Why connections failed in a rollout, as all of them together know it.
     async fn explain(&self, id: &str) -> Result<Option<Explained>, SourceError> {
         let found = self.found().await?;
-        let asked = Asked { rollouts: Some(String::new()), failures: None };
+        let asked = Asked { rollouts: Some(String::new()), ..Asked::default() };
         let mut gathered = gather_from(found.clone(), &asked, self.patience).await;
         let Some(case) = case(&gathered, id) else { return Ok(None) };
         // Only now is it known whose failures are of interest.
         let workload = [("namespace", case.namespace), ("kind", case.kind), ("name", case.name)];
-        let asked = Asked { rollouts: None, failures: Some(query::encode(&workload)) };
+        let asked = Asked { failures: Some(query::encode(&workload)), ..Asked::default() };
         for answered in gather_from(found, &asked, self.patience).await.answered {
             let mut all = gathered.answered.iter_mut();
             if let Some(known) = all.find(|known| known.agent == answered.agent) {

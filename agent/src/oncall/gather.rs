@@ -1,6 +1,6 @@
 //! All agents asked at once, within bounds, and who did not answer.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use futures::StreamExt as _;
 
@@ -20,8 +20,8 @@ const AT_A_TIME: usize = 64;
 pub enum Source {
     /// These agents.
     Agents(Vec<String>),
-    /// A recording of one.
-    Recording(PathBuf),
+    /// Recordings of agents.
+    Recordings(Vec<PathBuf>),
     /// The agents of a cluster.
     Cluster(ClusterOptions),
 }
@@ -47,6 +47,8 @@ pub struct Asked {
     pub rollouts: Option<String>,
     /// Query of `/api/v1/failures`; `None`: not asked.
     pub failures: Option<String>,
+    /// By agent, the number of the first failure that is of interest.
+    pub since: BTreeMap<String, u64>,
 }
 
 /// One agent's answers.
@@ -92,7 +94,7 @@ pub struct Found {
 /// If they cannot be looked for.
 pub async fn find(source: &Source, timeout: Duration) -> Result<Found, SourceError> {
     match source {
-        Source::Recording(_) => Ok(Found::default()),
+        Source::Recordings(_) => Ok(Found::default()),
         Source::Agents(urls) => {
             let agents: Result<Vec<Agent>, String> =
                 urls.iter().map(|url| Agent::at(url, timeout)).collect();
@@ -115,8 +117,8 @@ pub async fn gather(
     asked: &Asked,
     timeout: Duration,
 ) -> Result<Gathered, SourceError> {
-    if let Source::Recording(path) = source {
-        return Ok(recording::gather(path)?);
+    if let Source::Recordings(paths) = source {
+        return Ok(recording::gather(paths)?);
     }
     Ok(gather_from(find(source, timeout).await?, asked, timeout).await)
 }
@@ -169,7 +171,12 @@ async fn ask(agent: &Agent, asked: &Asked) -> Result<Answered, String> {
         answered.rollouts = agent.ask(&path("rollouts", query)).await?;
     }
     if let Some(query) = &asked.failures {
-        answered.failures = agent.ask(&path("failures", query)).await?;
+        let query = match (asked.since.get(&agent.label), &**query) {
+            (None, query) => query.to_owned(),
+            (Some(since), "") => format!("since={since}"),
+            (Some(since), query) => format!("{query}&since={since}"),
+        };
+        answered.failures = agent.ask(&path("failures", &query)).await?;
     }
     Ok(answered)
 }

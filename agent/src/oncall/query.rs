@@ -4,6 +4,14 @@ use crate::oncall::workload::Wanted;
 
 /// Query of `/api/v1/rollouts`.
 pub fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> String {
+    encode(&of_workload(namespace, workload))
+}
+
+/// Pairs that select a namespace and a workload.
+pub fn of_workload(
+    namespace: Option<&str>,
+    workload: Option<&Wanted>,
+) -> Vec<(&'static str, String)> {
     let mut pairs = Vec::new();
     if let Some(namespace) = namespace {
         pairs.push(("namespace", namespace.to_owned()));
@@ -14,7 +22,7 @@ pub fn rollouts(namespace: Option<&str>, workload: Option<&Wanted>) -> String {
             pairs.push(("kind", kind.clone()));
         }
     }
-    encode(&pairs)
+    pairs
 }
 
 /// Pairs as a query; what is not plain is written in percent.

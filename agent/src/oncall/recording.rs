@@ -1,6 +1,6 @@
-//! A recording as the answer of the agent that made it.
+//! Recordings as the answers of the agents that made them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
@@ -13,8 +13,18 @@ use crate::{
     record::{RecordError, Recording},
 };
 
-/// Replays it to its end, and asks the engine what an agent would be asked.
-pub(super) fn gather(path: &Path) -> Result<Gathered, RecordError> {
+/// Replays them to their ends, and asks the engine what agents would be asked.
+pub(super) fn gather(paths: &[PathBuf]) -> Result<Gathered, RecordError> {
+    let mut all = Gathered::default();
+    for path in paths {
+        let one = replay(path)?;
+        all.answered.extend(one.answered);
+        all.notes.extend(one.notes);
+    }
+    Ok(all)
+}
+
+fn replay(path: &Path) -> Result<Gathered, RecordError> {
     let recording = Recording::read(path)?;
     let mut state = State::new(recording.config);
     let mut started: Option<Timestamp> = None;

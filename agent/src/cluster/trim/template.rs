@@ -127,7 +127,8 @@ mod tests {
         assert_eq!(seconds(json!(["/bin/sh", "-c", "nginx -s quit; sleep 15"])), None);
         assert_eq!(seconds(json!(["/drain", "--token", "secret"])), None);
         assert_eq!(seconds(json!([])), None);
-        let sleep = of(&json!({"name": "app", "lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}));
+        let sleep =
+            of(&json!({"name": "app", "lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}));
         assert_eq!(sleep.pre_stop.unwrap().seconds, Some(7));
     }
 

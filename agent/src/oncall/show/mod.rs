@@ -5,8 +5,11 @@
 //! - `style`: colour, on a terminal only
 //! - `report`: rollouts as a table
 //! - `explain`: one rollout as text
+//! - `failures`: one failure as a line
+//! - `checks`: the doctor's checks
 //! - `data`: the same as data
 
+mod checks;
 mod data;
 mod explain;
 mod failures;
@@ -17,6 +20,7 @@ mod times;
 use clap::ValueEnum;
 use serde::Serialize;
 
+pub use checks::checks;
 pub use data::{ExplainData, ReportData};
 pub use explain::{explain, explain_plainly};
 pub use failures::failure_line;

@@ -11,6 +11,7 @@ const ESCAPE: char = '\u{e00c}';
 const TAB: char = '\u{e004}';
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn the_list_is_walked_a_rollout_opened_and_left_with_the_keyboard_alone() -> Result<()> {
     let served = Served::node("n1", None).await;
     let browser = Browser::open(1_360, Scheme::Light).await?;
@@ -32,6 +33,7 @@ async fn the_list_is_walked_a_rollout_opened_and_left_with_the_keyboard_alone() 
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn tab_reaches_each_control_of_a_rollout() -> Result<()> {
     let served = Served::node("n1", None).await;
     let browser = Browser::open(1_360, Scheme::Light).await?;
@@ -62,6 +64,7 @@ async fn tab_reaches_each_control_of_a_rollout() -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn what_is_focused_and_open_stays_so_while_the_page_asks_again() -> Result<()> {
     let served = Served::node("n1", Some(1.0)).await;
     let browser = Browser::open(1_360, Scheme::Light).await?;

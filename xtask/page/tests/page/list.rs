@@ -6,6 +6,7 @@ use rollrace_page::{Browser, Scheme};
 use crate::served::{Served, expected, failed, picture};
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn the_list_says_how_many_connections_a_rollout_broke_and_how() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
@@ -38,6 +39,7 @@ async fn the_list_says_how_many_connections_a_rollout_broke_and_how() -> Result<
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn each_class_is_told_apart_by_its_shape_not_by_colour_alone() -> Result<()> {
     let served = Served::node("n1", None).await;
     let browser = Browser::open(1_360, Scheme::Light).await?;

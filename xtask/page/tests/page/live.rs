@@ -6,6 +6,7 @@ use rollrace_page::{Browser, Scheme};
 use crate::served::{Served, expected, failed, picture};
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn a_rollout_appears_runs_and_completes_without_a_reload() -> Result<()> {
     let served = Served::node("n1", Some(1.0)).await;
     let browser = Browser::open(1_360, Scheme::Dark).await?;
@@ -33,6 +34,7 @@ async fn a_rollout_appears_runs_and_completes_without_a_reload() -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn a_hidden_tab_asks_nothing_and_asks_at_once_when_it_is_seen_again() -> Result<()> {
     let served = Served::node("n1", Some(0.1)).await;
     let browser = Browser::open(1_360, Scheme::Light).await?;

@@ -8,6 +8,7 @@ use crate::served::{Served, expected, picture};
 const GROUND: &str = "return getComputedStyle(document.body).backgroundColor";
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn it_is_dark_where_the_system_is_and_the_button_has_the_last_word() -> Result<()> {
     let served = Served::node("n1", None).await;
     let browser = Browser::open(1_360, Scheme::Light).await?;
@@ -63,6 +64,7 @@ return faint.join('\n');
 "#;
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn text_can_be_read_in_both_themes() -> Result<()> {
     let served = Served::node("n1", None).await;
     for scheme in [Scheme::Light, Scheme::Dark] {
@@ -76,6 +78,7 @@ async fn text_can_be_read_in_both_themes() -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn on_a_narrow_screen_nothing_is_cut_off() -> Result<()> {
     let served = Served::node("n1", None).await;
     let browser = Browser::open(360, Scheme::Light).await?;

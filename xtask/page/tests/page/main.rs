@@ -1,6 +1,7 @@
 //! The page in headless Chromium, served by the agent's own code from a recorded lab rollout.
 //!
-//! Pictures to look at are written to `target/page/`.
+//! They are left out of a plain `cargo test`: `cargo xtask test --only page` runs them. Pictures to look
+//! at are written to `target/page/`.
 //!
 //! # Layout
 //! - `served`: recordings behind the API

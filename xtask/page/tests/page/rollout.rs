@@ -8,6 +8,7 @@ use crate::served::{KEEPALIVE, Served, expected, failed, picture};
 const DRAWN: &str = "return document.querySelectorAll('.picture svg.timeline .lane').length > 0";
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn the_timeline_has_a_lane_for_each_pod_and_each_failure_is_in_a_mark() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
@@ -37,6 +38,7 @@ async fn the_timeline_has_a_lane_for_each_pod_and_each_failure_is_in_a_mark() ->
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn what_was_not_measured_is_said_and_not_shown_as_zero() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
@@ -56,6 +58,7 @@ async fn what_was_not_measured_is_said_and_not_shown_as_zero() -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn every_failure_is_listed_with_its_evidence() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
@@ -75,6 +78,7 @@ async fn every_failure_is_listed_with_its_evidence() -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn it_is_explained_beside_the_picture_as_the_command_line_explains_it() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
@@ -89,6 +93,7 @@ async fn it_is_explained_beside_the_picture_as_the_command_line_explains_it() ->
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn a_connection_that_was_cut_is_drawn_when_it_was_cut_and_the_patch_is_told() -> Result<()> {
     let served = Served::node(KEEPALIVE, None).await;
     let report = expected(KEEPALIVE);
@@ -117,6 +122,7 @@ async fn a_connection_that_was_cut_is_drawn_when_it_was_cut_and_the_patch_is_tol
 }
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn a_rollout_that_is_not_known_any_more_is_said_to_be_so() -> Result<()> {
     let served = Served::node("n1", None).await;
     let browser = Browser::open(1_360, Scheme::Light).await?;

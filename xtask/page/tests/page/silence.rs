@@ -6,6 +6,7 @@ use rollrace_page::{Browser, Scheme};
 use crate::served::{Served, picture};
 
 #[tokio::test]
+#[ignore = "opens a browser: cargo xtask test --only page"]
 async fn what_is_shown_is_said_to_be_old_from_when_the_agent_does_not_answer() -> Result<()> {
     let served = Served::node("n1", Some(1.0)).await;
     let address = served.address;

@@ -1,0 +1,5 @@
+//! The on-call commands as a user runs them: the binary, against a made-up cluster of agents.
+
+mod cluster;
+mod commands;
+mod scale;
