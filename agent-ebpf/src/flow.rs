@@ -25,6 +25,8 @@ pub mod state {
     pub const FROM_BEGIN: u16 = 1 << 7;
     /// Conntrack shows a DNAT.
     pub const DNAT: u16 = 1 << 8;
+    /// The client has asked for something after the backend's FIN.
+    pub const ASKED_LATE: u16 = 1 << 9;
 }
 
 /// What a segment of the client's says.
@@ -149,10 +151,13 @@ const ONE_WAY: (u16, u16) = (3, 8);
 /// What a FIN or RST of the backend's with this sequence number means; `None`: nothing to tell.
 #[inline(always)]
 pub fn end(flow: &Flow, seq: u32, is_rst: bool) -> Option<End> {
-    if flow.flags & (state::CLIENT_DONE | state::TOLD) != 0 {
+    let has_fin = flow.flags & state::BACKEND_FIN != 0;
+    // The RST that answers a request which crossed the FIN; the client may have read the FIN, and have
+    // closed its own end before the RST came.
+    let is_late = is_rst && has_fin && flow.flags & state::ASKED_LATE != 0;
+    if flow.flags & state::TOLD != 0 || flow.flags & state::CLIENT_DONE != 0 && !is_late {
         return None;
     }
-    let has_fin = flow.flags & state::BACKEND_FIN != 0;
     if has_fin && !is_rst {
         return None;
     }
@@ -162,11 +167,7 @@ pub fn end(flow: &Flow, seq: u32, is_rst: bool) -> Option<End> {
         && flow.flags & state::PLAIN == 0
         && (since == ALERTS[0] || since == ALERTS[1] || since == ALERTS[2]);
     if since == 0 || is_alert && flow.flags & state::TLS != 0 {
-        return Some(if is_one_way(flow) || flow.flags & state::DOUBTFUL != 0 {
-            End::Closed
-        } else {
-            End::Cut
-        });
+        return Some(unanswered(flow));
     }
     // After a FIN in order a RST only says that nobody is there any more.
     match (is_rst && !has_fin, is_alert) {
@@ -174,6 +175,12 @@ pub fn end(flow: &Flow, seq: u32, is_rst: bool) -> Option<End> {
         (false, true) => Some(End::Closed),
         (false, false) => None,
     }
+}
+
+/// What it is that the last message has no answer.
+#[inline(always)]
+pub fn unanswered(flow: &Flow) -> End {
+    if is_one_way(flow) || flow.flags & state::DOUBTFUL != 0 { End::Closed } else { End::Cut }
 }
 
 #[inline(always)]
@@ -200,6 +207,9 @@ pub fn message(flow: &mut Flow, seq: u32, length: u32, ack: u32, said: Said) {
         Said::Doubtful(what) => (state::DOUBTFUL, what),
         Said::Message(what) => (0, what),
     };
+    if flow.flags & state::BACKEND_FIN != 0 {
+        flow.flags |= state::ASKED_LATE;
+    }
     if ack == flow.ack {
         if doubtful == 0 && flow.unanswered < u16::MAX {
             flow.unanswered += 1;
@@ -284,6 +294,17 @@ mod tests {
         message(&mut idle, 1_000, 100, 700, Said::Message(state::PLAIN));
         assert_eq!(end(&idle, 700, false), None, "the FIN once more");
         assert_eq!(end(&idle, 700, true), Some(End::Cut));
+        // Also where the client has read the FIN, and has closed its own end since.
+        idle.flags |= state::CLIENT_DONE;
+        assert_eq!(end(&idle, 700, true), Some(End::Cut));
+    }
+
+    #[test]
+    fn what_a_client_sends_on_after_a_half_close_is_no_cut_without_a_rst() {
+        let mut upload = Flow { flags: state::BACKEND_FIN, ..asked(500) };
+        message(&mut upload, 1_000, 100, 501, Said::Message(state::PLAIN));
+        upload.flags |= state::CLIENT_DONE;
+        assert_eq!(end(&upload, 501, false), None);
     }
 
     #[test]

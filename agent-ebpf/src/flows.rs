@@ -112,7 +112,7 @@ pub fn speaks(skb: &Skb, v6: bool) -> Option<()> {
         return None;
     }
     let segment = Segment::of(skb, v6)?;
-    said(skb, nfct, &segment)
+    said(skb, nfct, &segment, v6)
 }
 
 /// The same, its headers read already.
@@ -124,12 +124,12 @@ pub fn spoke(skb: &Skb, scratch: &Scratch, tcp: &Tcp, offset: u32, v6: bool) -> 
     }
     let data = offset + tcp.length;
     let length = packet::total_length(&scratch.headers, v6).saturating_sub(data);
-    said(skb, nfct, &Segment { seq: tcp.seq, ack: tcp.ack, length, data })
+    said(skb, nfct, &Segment { seq: tcp.seq, ack: tcp.ack, length, data }, v6)
 }
 
 /// A segment of the client's.
 #[inline(always)]
-fn said(skb: &Skb, nfct: Nfct, segment: &Segment) -> Option<()> {
+fn said(skb: &Skb, nfct: Nfct, segment: &Segment, v6: bool) -> Option<()> {
     if segment.length == 0 {
         return None;
     }
@@ -141,7 +141,28 @@ fn said(skb: &Skb, nfct: Nfct, segment: &Segment) -> Option<()> {
     if flow.flags & (state::CLIENT_DONE | state::TOLD) == 0 {
         let said = if segment.length <= SHORT { look_into(skb, segment) } else { Said::Message(0) };
         flow::message(flow, segment.seq, segment.length, segment.ack, said);
+        if flow.flags & state::ASKED_LATE != 0 {
+            return asked_late(skb, nfct, flow, v6);
+        }
     }
+    Some(())
+}
+
+/// After the backend's FIN. The RST that answers it is told as it passes; of a client in the node's own
+/// namespace no device shows it, and its socket may be closed by then.
+#[inline(never)]
+fn asked_late(skb: &Skb, nfct: Nfct, flow: &mut Flow, v6: bool) -> Option<()> {
+    if !skb.is_local() {
+        return None;
+    }
+    let Scratch { syn, entry: window, .. } = scratch(Hook::Queue)?;
+    let entry = Entry::read(nfct.entry(), window)?;
+    entry.original(&mut syn.tuple);
+    entry.backend(&mut syn.backend);
+    flow.flags |= state::TOLD;
+    let (end, dnat) = (flow::unanswered(flow), flow.flags & state::DNAT != 0);
+    let family = if v6 { 6 } else { 4 };
+    tell(end, flow.isn, flow.opened_ns, &syn.tuple, &syn.backend, dnat, family);
     Some(())
 }
 
@@ -340,7 +361,8 @@ fn untracked_ends(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, seq: u32, v6: boo
 #[inline(always)]
 fn client_done(place: Place, flow: &mut Flow, is_rst: bool) {
     flow.flags |= state::CLIENT_DONE;
-    if is_rst || flow.flags & state::BACKEND_FIN != 0 {
+    let is_over = flow.flags & (state::BACKEND_FIN | state::ASKED_LATE) == state::BACKEND_FIN;
+    if is_rst || is_over {
         place.remove();
     }
 }

@@ -244,20 +244,27 @@ fn what_the_client_ends_first_is_nothing() {
 
 #[test]
 fn a_request_on_a_connection_that_was_closed_in_order_is_cut_by_its_rst() {
-    let mut world = World::new(Ip::V4);
-    let mut connection = world.connect();
-    let local = connection.local;
-    connection.ask(REQUEST);
-    connection.answer(ANSWER);
-    let Connection { mut client, server, .. } = connection;
-    drop(server);
-    let mut end = [0];
-    assert_eq!(client.peek(&mut end).expect("the end of the stream"), 0);
-    world.assert_end(local, None);
-    client.write_all(REQUEST).expect("send");
-    let cut = |seen: &Sighting| matches!(seen, Sighting::Ended { attempt, end: End::Cut, .. } if attempt.key.client == local);
-    world.node.watcher.wait_for("the cut", cut);
-    world.assert_end(local, Some(End::Cut));
+    for ip in [Ip::V4, Ip::V6] {
+        let mut world = World::new(ip);
+        let host = world.node.namespace.clone();
+        for from_host in [false, true] {
+            let mut connection =
+                if from_host { world.connect_from(&host) } else { world.connect() };
+            let local = connection.local;
+            connection.ask(REQUEST);
+            connection.answer(ANSWER);
+            let Connection { mut client, server, .. } = connection;
+            drop(server);
+            let mut end = [0];
+            assert_eq!(client.peek(&mut end).expect("the end of the stream"), 0);
+            world.assert_end(local, None);
+            client.write_all(REQUEST).expect("send");
+            drop(client);
+            let cut = |seen: &Sighting| matches!(seen, Sighting::Ended { attempt, end: End::Cut, .. } if attempt.key.client == local);
+            world.node.watcher.wait_for("the cut", cut);
+            world.assert_end(local, Some(End::Cut));
+        }
+    }
 }
 
 #[test]
