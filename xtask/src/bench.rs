@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use crate::shell;
+use crate::shell::{self, Build};
 
 /// Arguments of `bench`: the benchmark's own.
 #[derive(Debug, clap::Args)]
@@ -13,11 +13,11 @@ pub struct Args {
 }
 
 /// Builds the agent and the benchmark.
-pub fn build() -> anyhow::Result<PathBuf> {
-    shell::build_beside_agent("rollrace-bench")
+pub fn build(build: Build) -> anyhow::Result<PathBuf> {
+    shell::build_beside_agent("rollrace-bench", build)
 }
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    shell::hand_over(build()?, &args.arguments)
+    shell::hand_over(build(Build::Release)?, &args.arguments)
 }

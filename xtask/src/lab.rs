@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use crate::shell;
+use crate::shell::{self, Build};
 
 /// Arguments of `lab`: the lab's own.
 #[derive(Debug, clap::Args)]
@@ -14,7 +14,7 @@ pub struct Args {
 
 /// Builds agent and lab.
 pub fn build() -> anyhow::Result<PathBuf> {
-    shell::build_beside_agent("rollrace-lab")
+    shell::build_beside_agent("rollrace-lab", Build::Fast)
 }
 
 /// Runs the lab and takes over its exit code.

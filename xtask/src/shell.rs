@@ -60,15 +60,32 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the agent and a package beside it for release; the package's program.
+/// How something is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// In a few minutes, and for the tests as well: who waits for a lab waits for a network. The eBPF
+    /// object is always optimised.
+    Fast,
+    /// To be measured.
+    Release,
+}
+
+/// Builds the agent and a package beside it; the package's program.
 ///
 /// # Errors
 /// If it does not build.
-pub fn build_beside_agent(package: &str) -> anyhow::Result<PathBuf> {
-    let arguments =
-        ["build", "--release", "--quiet", "--package", "rollrace", "--package", package];
-    run(cargo().args(arguments))?;
-    Ok(workspace().join("target/release").join(package))
+pub fn build_beside_agent(package: &str, build: Build) -> anyhow::Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--package", "rollrace", "--package", package]);
+    let folder = match build {
+        Build::Fast => "debug",
+        Build::Release => {
+            command.arg("--release");
+            "release"
+        }
+    };
+    run(&mut command)?;
+    Ok(workspace().join("target").join(folder).join(package))
 }
 
 /// Runs a program with the rights of root, and takes over its exit code.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 
 use crate::{
     bench, checks, image, lab, setup,
-    shell::{self, as_root, cargo, is_root, workspace},
+    shell::{self, Build, as_root, cargo, is_root, workspace},
 };
 
 /// Arguments of `test`.
@@ -150,11 +150,11 @@ fn steps() -> Vec<Step> {
                 shell::run(with_root_runner(cargo().args(tests).env("ROLLRACE_READS", "helper")))
             },
         ),
-        step("cells-build", "the release build", || lab::build().map(drop)),
+        step("cells-build", "agent and lab build", || lab::build().map(drop)),
     ];
     steps.push(step("losses", "with everything made tiny, each loss is counted and told", || {
         let arguments = "loss --tiny --seconds 4 --rate 4000".split_whitespace();
-        shell::run(as_root(bench::build()?).args(arguments).current_dir(workspace()))
+        shell::run(as_root(bench::build(Build::Fast)?).args(arguments).current_dir(workspace()))
     }));
     for (name, arguments) in CELLS {
         steps.push(Step {
@@ -182,7 +182,7 @@ fn steps() -> Vec<Step> {
 
 /// A command of the lab.
 fn cell(arguments: &str) -> Command {
-    let mut command = as_root(workspace().join("target/release/rollrace-lab"));
+    let mut command = as_root(workspace().join("target/debug/rollrace-lab"));
     command.args(arguments.split_whitespace()).current_dir(workspace());
     command
 }
