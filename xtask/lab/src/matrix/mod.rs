@@ -6,7 +6,7 @@
 //! - `plan`: the cells, and how long each takes; pure
 //! - `cell`: one cell as a lab of its own
 //! - `record`: what became of the cells, line by line in a file, so that a matrix can be resumed
-//! - [`reference`]: the reference experiment's table, beside the published counts
+//! - [`mod@reference`]: the reference experiment's table, beside the published counts
 //! - `table`: the table at the end
 
 mod args;
