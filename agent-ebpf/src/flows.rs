@@ -101,7 +101,8 @@ fn generation() -> u32 {
     GENERATION.get(0).copied().unwrap_or(0)
 }
 
-/// A segment that ends what was written at once.
+/// A segment that ends what was written at once. Each way in a frame of its own: before 6.13 the frames of
+/// all callers together have 512 bytes.
 #[inline(always)]
 pub fn speaks(skb: &Skb, v6: bool) -> Option<()> {
     let nfct = skb.nfct();
@@ -111,8 +112,12 @@ pub fn speaks(skb: &Skb, v6: bool) -> Option<()> {
     if nfct.ctinfo() >= IP_CT_IS_REPLY {
         return None;
     }
-    let segment = Segment::of(skb, v6)?;
-    said(skb, nfct, &segment, v6)
+    tracked(skb, nfct, v6)
+}
+
+#[inline(never)]
+fn tracked(skb: &Skb, nfct: Nfct, v6: bool) -> Option<()> {
+    said(skb, nfct, &Segment::of(skb, v6)?, v6)
 }
 
 /// The same, its headers read already.

@@ -281,8 +281,20 @@ pub(super) fn refused(what: &str, error: aya::EbpfError) -> ProbeError {
 }
 
 pub(super) fn refused_program(what: &str, error: ProgramError) -> ProbeError {
+    // EACCES is the verifier's word as well: then there is a log.
+    if let ProgramError::LoadError { verifier_log, .. } = &error {
+        let log = verifier_log.to_string();
+        if !log.trim().is_empty() {
+            let lines: Vec<&str> = log.trim().lines().collect();
+            let last = lines[lines.len().saturating_sub(VERIFIER_LINES)..].join("\n");
+            return load_error(what, anyhow::anyhow!("the kernel's verifier rejects it:\n{last}"));
+        }
+    }
     permission(what, &error).unwrap_or_else(|| load_error(what, error))
 }
+
+/// Lines shown of what the verifier says: the last ones name the instruction and the reason.
+const VERIFIER_LINES: usize = 40;
 
 /// Whether the chain of causes ends in ENOENT.
 fn not_found(error: &(dyn std::error::Error + 'static)) -> bool {

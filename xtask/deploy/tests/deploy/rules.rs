@@ -45,7 +45,8 @@ fn the_rules_pass_their_unit_tests() {
 
 #[test]
 fn five_hundred_nodes_make_one_alert_of_each_kind() {
-    let mut text = "rule_files: [rules.json]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n"
+    let mut text = "rule_files: [rules.json]\nevaluation_interval: 1m\n\
+         group_eval_order: [rollrace.rules, rollrace.alerts]\ntests:\n- interval: 1m\n  input_series:\n"
         .to_owned();
     for node in 0..500 {
         let target = format!(
