@@ -234,14 +234,19 @@ pub async fn start_agents(cluster: &Cluster, args: &RunArgs, out: &Path) -> Resu
     let server = cluster.agents_entrance.url();
     let mut agents = Vec::new();
     for node in &cluster.nodes {
-        let further: &[&str] = &["--evict-stale", &args.evict_stale];
+        let mut further = vec!["--evict-stale", &args.evict_stale];
+        // In its pod the manifest says where.
+        let state = out.join(format!("state-{}", node.addresses.name));
+        if args.pod.is_none() {
+            further.extend(["--state-dir", state.to_str().context("a path is not UTF-8")?]);
+        }
         agents.push(Agent::start(
             &program,
             &node.addresses,
             &node.namespace,
             &server,
             out,
-            further,
+            &further,
         )?);
     }
     for agent in &mut agents {
