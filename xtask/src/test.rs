@@ -174,8 +174,8 @@ fn steps() -> Vec<Step> {
         });
     }
     steps.push(step("rights", "where a capability is missing the agent names it", rights));
-    steps.push(step("rest", "at rest the agent stays within its memory and time", || {
-        shell::run(&mut cell("rest --seconds 10"))
+    steps.push(step("rest", "at rest what is shipped stays within its memory and time", || {
+        shell::run(&mut cell("rest --seconds 10 --agent target/image/root/rollrace"))
     }));
     steps
 }
