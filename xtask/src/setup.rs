@@ -62,7 +62,14 @@ pub fn ensure(what: For, yes: bool) -> anyhow::Result<()> {
     }
     missing.extend(match what {
         For::Lab | For::Deploying => Vec::new(),
-        For::Tests => missing_of(&TEST_PROGRAMS),
+        For::Tests => {
+            let mut missing = missing_of(&TEST_PROGRAMS);
+            // The widths of the page's words.
+            if !Path::new("/usr/share/fonts/truetype/dejavu").exists() {
+                missing.push("fonts-dejavu-core");
+            }
+            missing
+        }
         For::Vm => missing_of(&VM_PROGRAMS),
     });
     ensure_with(&missing, yes)?;
