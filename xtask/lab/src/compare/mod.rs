@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::agent::report;
-use crate::app::failure::{Failure, Phase};
+use crate::app::failure::{ClientClass, Failure, Phase};
 use attribution::Expectation;
 pub use kind::is_compared;
 
@@ -154,7 +154,9 @@ pub fn compare(truth: &[Truth], reported: &[Reported], expected: &impl Judge) ->
         // A connect that got no port sent no SYN: there is nothing for an agent to see.
         let sent = record.failure.local.port() != 0;
         let was_answered = record.failure.phase == Phase::Request;
-        if is_compared(class) && sent && was_answered == class.is_of_answered() {
+        // A RST just after the SYN+ACK is an error of `connect()` to a client that looks later.
+        let fits = was_answered == class.is_of_answered() || class == ClientClass::Reset;
+        if is_compared(class) && sent && fits {
             add(&mut outcome.truth, class.name());
             outcome.begun.push(record.failing_since());
             compared_truth.push(record);

@@ -124,6 +124,15 @@ fn a_connection_reported_by_two_agents_is_a_double_and_not_an_extra() {
 }
 
 #[test]
+fn a_reset_that_connect_told_of_is_compared_as_well() {
+    let mut early = truth(1, ClientClass::Reset, START);
+    early.failure.phase = Phase::Connect;
+    let mut report = reported("n1", 1, "reset", START);
+    report.failure.ended = Timestamp::from_nanosecond(START.into()).ok();
+    assert!(compare(&[early], &[report], &expectation()).agrees());
+}
+
+#[test]
 fn classes_not_compared_are_listed() {
     let found = compare(&[truth(1, ClientClass::Stalled, START)], &[], &expectation());
     assert!(found.agrees());
