@@ -78,35 +78,28 @@ impl Metrics {
     )]
     pub fn new() -> Self {
         let registry = Registry::new();
-        macro_rules! add {
-            ($made:expr) => {{
-                let made = $made.expect("constant names are valid");
-                registry.register(Box::new(made.clone())).expect("names are distinct");
-                made
-            }};
-        }
         let rollout = &["namespace", "workload_kind", "workload", "revision"];
-        let build = add!(IntGaugeVec::new(
+        let build = registry.add(IntGaugeVec::new(
             Opts::new("build_info", "1, with the version as label."),
             &["version"],
         ));
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Self {
-            failures: add!(IntCounterVec::new(
+            failures: registry.add(IntCounterVec::new(
                 Opts::new(
                     "connection_failures_total",
                     "Failed connections that this node accounts for."
                 ),
                 &["namespace", "service", "workload_kind", "workload", "class", "cause", "phase"],
             )),
-            attempts: add!(IntCounterVec::new(
+            attempts: registry.add(IntCounterVec::new(
                 Opts::new(
                     "connection_attempts_total",
                     "Attempts to connect to a Service from this node."
                 ),
                 &["namespace", "service"],
             )),
-            convergence: add!(Histogram::with_opts(
+            convergence: registry.add(Histogram::with_opts(
                 HistogramOpts::new(
                     "convergence_seconds",
                     "From a pod's deletion to the last fresh connection that this node sent to it.",
@@ -116,43 +109,43 @@ impl Metrics {
                     60.0, 120.0, 300.0, 900.0,
                 ]),
             )),
-            rollout_failures: add!(IntGaugeVec::new(
+            rollout_failures: registry.add(IntGaugeVec::new(
                 Opts::new("rollout_failures", "Failures of a rollout on this node."),
                 &["namespace", "workload_kind", "workload", "revision", "class", "phase"],
             )),
-            rollout_convergence: add!(GaugeVec::new(
+            rollout_convergence: registry.add(GaugeVec::new(
                 Opts::new(
                     "rollout_convergence_seconds",
                     "Longest convergence of a rollout's old pods on this node."
                 ),
                 rollout,
             )),
-            rollout_start: add!(GaugeVec::new(
+            rollout_start: registry.add(GaugeVec::new(
                 Opts::new(
                     "rollout_start_timestamp_seconds",
                     "When the rollout was first observed."
                 ),
                 rollout,
             )),
-            rollout_complete: add!(GaugeVec::new(
+            rollout_complete: registry.add(GaugeVec::new(
                 Opts::new("rollout_complete_timestamp_seconds", "When the rollout was complete."),
                 rollout,
             )),
-            kernel_events: add!(IntCounterVec::new(
+            kernel_events: registry.add(IntCounterVec::new(
                 Opts::new(
                     "kernel_events_total",
                     "What the eBPF programs did: read, matched, submitted."
                 ),
                 &["kind"],
             )),
-            kernel_lost: add!(IntCounterVec::new(
+            kernel_lost: registry.add(IntCounterVec::new(
                 Opts::new(
                     "kernel_events_lost_total",
                     "Events and entries lost: counts are lower bounds."
                 ),
                 &["reason"],
             )),
-            closed: add!(IntCounterVec::new(
+            closed: registry.add(IntCounterVec::new(
                 Opts::new(
                     "connections_closed_total",
                     "Answered connections that their endpoint ended, and that are no failures: doubtful \
@@ -160,26 +153,26 @@ impl Metrics {
                 ),
                 &["what"],
             )),
-            flows_memory: add!(IntGauge::new(
+            flows_memory: registry.add(IntGauge::new(
                 "flows_memory_bytes",
                 "Memory of the kernel's map of answered connections (--max-flows)."
             )),
-            probe_attached: add!(IntGaugeVec::new(
+            probe_attached: registry.add(IntGaugeVec::new(
                 Opts::new("probe_attached", "1 if the probe is attached."),
                 &["probe"],
             )),
-            watch_synced: add!(IntGaugeVec::new(
+            watch_synced: registry.add(IntGaugeVec::new(
                 Opts::new(
                     "watch_synced",
                     "1 if the watch has listed everything and follows, or is not needed now."
                 ),
                 &["resource"],
             )),
-            watch_restarts: add!(IntCounterVec::new(
+            watch_restarts: registry.add(IntCounterVec::new(
                 Opts::new("watch_restarts_total", "Times a watch had to begin again."),
                 &["resource", "reason"],
             )),
-            api_requests: add!(IntCounterVec::new(
+            api_requests: registry.add(IntCounterVec::new(
                 Opts::new(
                     "api_requests_total",
                     "Single requests to the API server (watches apart)."
@@ -187,48 +180,48 @@ impl Metrics {
                 &["resource", "code"],
             )),
             cluster: ClusterMetrics::new(&registry),
-            delay: add!(Histogram::with_opts(
+            delay: registry.add(Histogram::with_opts(
                 HistogramOpts::new(
                     "attribution_delay_seconds",
                     "From a failure's outcome to its verdict: the wait for evidence.",
                 )
                 .buckets(vec![0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0]),
             )),
-            endpoints: add!(IntGaugeVec::new(
+            endpoints: registry.add(IntGaugeVec::new(
                 Opts::new(
                     "endpoints_tracked",
                     "Endpoints by state: serving, leaving, gone and remembered."
                 ),
                 &["state"],
             )),
-            undecided: add!(IntGauge::new(
+            undecided: registry.add(IntGauge::new(
                 "undecided_failures",
                 "Failures that wait for evidence."
             )),
-            pending: add!(IntGauge::new(
+            pending: registry.add(IntGauge::new(
                 "pending_attempts",
                 "Attempts seen to be in trouble, not yet decided."
             )),
-            covered_since: add!(Gauge::new(
+            covered_since: registry.add(Gauge::new(
                 "coverage_since_timestamp_seconds",
                 "Since when the agent covers its node: probes attached, watches in step; 0: not yet."
             )),
-            coverage_gaps: add!(IntCounterVec::new(
+            coverage_gaps: registry.add(IntCounterVec::new(
                 Opts::new(
                     "coverage_gaps_total",
                     "Times of which something may be missing: rollouts of then are partly covered."
                 ),
                 &["reason"],
             )),
-            history_written: add!(Gauge::new(
+            history_written: registry.add(Gauge::new(
                 "history_written_timestamp_seconds",
                 "When the history was last written: a crash now loses what came since; 0: not kept."
             )),
-            history_failed: add!(IntCounter::new(
+            history_failed: registry.add(IntCounter::new(
                 "history_write_failures_total",
                 "How often the history could not be written."
             )),
-            forgotten: add!(IntCounterVec::new(
+            forgotten: registry.add(IntCounterVec::new(
                 Opts::new(
                     "forgotten_total",
                     "What was forgotten before its time for want of room: verdicts may be unknown."
@@ -236,7 +229,7 @@ impl Metrics {
                 &["what"],
             )),
             conntrack: ConntrackMetrics::new(&registry),
-            capped: add!(IntCounter::new("series_capped_total", "Label sets that went to _other.")),
+            capped: registry.add(IntCounter::new("series_capped_total", "Label sets that went to _other.")),
             series: Series::default(),
             counted: BTreeMap::new(),
             converged: HashSet::new(),

@@ -44,7 +44,7 @@ pub enum ConnectError {
 }
 
 /// An error with its causes, of which many say their own cause already.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -39,6 +39,7 @@ use kube::Client;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use connect::chain;
 pub use connect::{ConnectError, connect};
 pub use denied::Denied;
 pub use object::{Complaint, Facts, Identity, Object};

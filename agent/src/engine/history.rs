@@ -69,7 +69,7 @@ pub struct Recalled {
 impl State {
     /// What a later agent on this node should know.
     pub fn history(&self) -> History {
-        let horizon = self.clock.wall(self.now).saturating_sub(KEPT).unwrap_or(Wall::MIN);
+        let horizon = self.horizon();
         let since = self.clock.mono(horizon);
         let (lifetimes, lives_left_out) = self.endpoints.kept(self.dialled.iter());
         let rollouts = self.rollouts.kept(since);
@@ -100,6 +100,11 @@ impl State {
         }
     }
 
+    /// What ended before this is not kept.
+    fn horizon(&self) -> Wall {
+        self.clock.wall(self.now).saturating_sub(KEPT).unwrap_or(Wall::MIN)
+    }
+
     /// Before this everything is decided.
     fn whole_until(&self) -> Mono {
         let held = self.held.iter().map(super::verdicts::Held::began);
@@ -128,8 +133,7 @@ pub(super) fn recall(state: &mut State, recalled: Recalled, out: &mut Outputs) {
     past.gaps.extend(coverage.gaps);
     past.since = coverage.since;
     past.ended = Some(ended);
-    let horizon = state.clock.wall(state.now).saturating_sub(KEPT).unwrap_or(Wall::MIN);
-    past.forget(horizon);
+    past.forget(state.horizon());
     state.past = past;
 }
 

@@ -20,40 +20,33 @@ pub(super) struct ClusterMetrics {
 impl ClusterMetrics {
     /// Registered.
     pub(super) fn new(registry: &Registry) -> Self {
-        macro_rules! add {
-            ($made:expr) => {{
-                let made = $made.expect("constant names are valid");
-                registry.register(Box::new(made.clone())).expect("names are distinct");
-                made
-            }};
-        }
         Self {
-            skipped: add!(IntCounterVec::new(
+            skipped: registry.add(IntCounterVec::new(
                 Opts::new(
                     "objects_skipped_total",
-                    "Objects, or parts of them, that made no sense."
+                    "Objects, or parts of them, that made no sense.",
                 ),
                 &["kind"],
             )),
-            stale: add!(IntCounterVec::new(
+            stale: registry.add(IntCounterVec::new(
                 Opts::new(
                     "watch_stale_events_total",
-                    "Watch events older than what was known already, left out."
+                    "Watch events older than what was known already, left out.",
                 ),
                 &["resource"],
             )),
-            denied: add!(IntGaugeVec::new(
+            denied: registry.add(IntGaugeVec::new(
                 Opts::new("api_denied", "1 for what the API server forbids; status has the rest."),
                 &["verb", "resource"],
             )),
-            followed: add!(IntGauge::new("workloads_followed", "Workloads followed now.")),
-            follow_refused: add!(IntCounter::new(
+            followed: registry.add(IntGauge::new("workloads_followed", "Workloads followed now.")),
+            follow_refused: registry.add(IntCounter::new(
                 "workloads_not_followed_total",
-                "Workloads with something in flight that there was no room to follow."
+                "Workloads with something in flight that there was no room to follow.",
             )),
-            look_ups_dropped: add!(IntCounter::new(
+            look_ups_dropped: registry.add(IntCounter::new(
                 "owner_lookups_dropped_total",
-                "Owner look-ups dropped because too many waited."
+                "Owner look-ups dropped because too many waited.",
             )),
         }
     }

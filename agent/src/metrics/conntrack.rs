@@ -28,63 +28,56 @@ pub(super) struct ConntrackMetrics {
 impl ConntrackMetrics {
     /// Registered.
     pub(super) fn new(registry: &Registry) -> Self {
-        macro_rules! add {
-            ($made:expr) => {{
-                let made = $made.expect("constant names are valid");
-                registry.register(Box::new(made.clone())).expect("names are distinct");
-                made
-            }};
-        }
         Self {
-            stale: add!(IntGaugeVec::new(
+            stale: registry.add(IntGaugeVec::new(
                 Opts::new(
                     "stale_conntrack_entries",
                     "Unanswered conntrack entries that lead to endpoints which are no more."
                 ),
                 &["protocol"],
             )),
-            expiry: add!(GaugeVec::new(
+            expiry: registry.add(GaugeVec::new(
                 Opts::new(
                     "stale_conntrack_expiry_timestamp_seconds",
                     "When the last stale entry expires; absent without any, +Inf where clients keep some alive."
                 ),
                 &["protocol"],
             )),
-            evictions: add!(IntCounterVec::new(
+            evictions: registry.add(IntCounterVec::new(
                 Opts::new(
                     "stale_conntrack_evictions_total",
                     "Stale entries that were to be deleted (--evict-stale), by what became of it."
                 ),
                 &["result"],
             )),
-            entries: add!(Gauge::new(
+            entries: registry.add(Gauge::new(
                 "conntrack_table_entries",
                 "Conntrack entries (net.netfilter.nf_conntrack_count)."
             )),
-            limit: add!(Gauge::new(
+            limit: registry.add(Gauge::new(
                 "conntrack_table_limit",
                 "Conntrack limit (net.netfilter.nf_conntrack_max)."
             )),
-            drops: add!(IntCounterVec::new(
+            drops: registry.add(IntCounterVec::new(
                 Opts::new(
                     "conntrack_drops_total",
                     "Packets dropped for want of room in the table (table_full), and entries dropped early to make some (early_drop)."
                 ),
                 &["reason"],
             )),
-            insert_failed: add!(IntCounter::new(
+            insert_failed: registry.add(IntCounter::new(
                 "conntrack_insert_failed_total",
                 "Entries that could not be inserted: their tuple was taken (SNAT ports exhausted)."
             )),
-            scans: add!(IntCounterVec::new(
+            scans: registry.add(IntCounterVec::new(
                 Opts::new("conntrack_scans_total", "Scans of the conntrack table."),
                 &["result"],
             )),
-            scan_seconds: add!(Counter::new(
+            scan_seconds: registry.add(Counter::new(
                 "conntrack_scan_cpu_seconds_total",
                 "Processor time of all scans of the conntrack table."
             )),
-            last_scan: add!(Gauge::new(
+            last_scan: registry.add(Gauge::new(
                 "conntrack_last_scan_cpu_seconds",
                 "Processor time of the last scan of the conntrack table."
             )),

@@ -45,13 +45,18 @@ impl Registry {
         registry
     }
 
-    /// Adds a family.
+    /// Adds a family as it was made, and hands it out.
     ///
-    /// # Errors
-    /// If the name is taken.
-    pub(super) fn register(&self, collector: Box<dyn Collector>) -> Result<(), prometheus::Error> {
-        self.note(collector.as_ref(), "rollrace_");
-        self.own.register(collector)
+    /// # Panics
+    /// If its name is invalid or taken: names are constants.
+    pub(super) fn add<F>(&self, made: Result<F, prometheus::Error>) -> F
+    where
+        F: Collector + Clone + 'static,
+    {
+        let family = made.expect("constant names are valid");
+        self.note(&family, "rollrace_");
+        self.own.register(Box::new(family.clone())).expect("names are distinct");
+        family
     }
 
     fn note(&self, collector: &dyn Collector, prefix: &str) {

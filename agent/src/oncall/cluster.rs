@@ -175,16 +175,7 @@ impl Access {
     }
 }
 
-/// An error with its causes, of which many say their own cause already.
+/// An error with its causes, fit for a terminal.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    super::answers::plain(&text)
+    super::answers::plain(&crate::cluster::chain(error))
 }
