@@ -83,7 +83,17 @@ async fn resource(
         tokio::time::sleep(delay).await;
     }
     let call = Call { server, resource, target: &target, params: &params, usage: &usage };
-    let answer = if server.dials.borrow().allows(&usage.user, verb, resource.plural) {
+    let (covered, allowed) = {
+        let dials = server.dials.borrow();
+        (
+            dials.role_covers(&usage.user, verb, resource, target.subresource.as_deref()),
+            dials.allows(&usage.user, verb, resource.plural),
+        )
+    };
+    if !covered {
+        server.usage.count(&usage, |counters| counters.overstepped += 1);
+    }
+    let answer = if covered && allowed {
         call.run(request).await
     } else {
         Err(Failure::forbidden(&usage.user, verb, resource))
