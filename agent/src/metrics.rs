@@ -392,10 +392,7 @@ impl Metrics {
         for rollout in rollouts {
             self.zeros_of(state, &rollout.workload);
             self.convergence_of(rollout, now);
-            let revision = rollout
-                .to
-                .revision
-                .map_or_else(|| rollout.to.hash.to_string(), |number| number.to_string());
+            let revision = rollout.revision();
             let key = &rollout.workload;
             let labels: [&str; 4] = [&key.namespace, &key.kind, &key.name, &revision];
             let clock = state.clock();
