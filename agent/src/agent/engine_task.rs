@@ -129,6 +129,15 @@ impl EngineTask {
         }
         self.tick();
         self.flush();
+        let events_open = self.state.events_open();
+        if events_open > 0 {
+            let next = if self.keeper.is_some() {
+                "the next agent on this node writes them"
+            } else {
+                "they are lost: --state-dir keeps them for the next agent"
+            };
+            warn!(events = events_open, "Events of rollouts are not written yet; {next}");
+        }
         if let Some(keeper) = self.keeper.take() {
             keeper.finish(&self.state).await;
         }
@@ -353,6 +362,7 @@ impl EngineTask {
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),
             conntrack: report.conntrack,
             stale: self.state.stale_report(),
+            events: self.state.events_report(),
             conntrack_scan: self.scan_status(),
             cluster,
             history: self.keeper.as_ref().map(|keeper| keeper.status().clone()),

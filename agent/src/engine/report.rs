@@ -400,10 +400,7 @@ impl State {
             side: failure.side,
             phase: failure.phase,
             rollout: failure.rollout.clone(),
-            revision: rollout.map(|rollout| match rollout.to.revision {
-                Some(number) => number.to_string(),
-                None => rollout.to.hash.to_string(),
-            }),
+            revision: rollout.map(Rollout::revision),
             evidence: failure.evidence.clone(),
         }
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AttemptCounts, Request,
+    announce::EventCounts,
     ask::{Asked, Followed, MAX_ASKED, MAX_NOT_FOLLOWED},
     coverage::Coverage,
     history::Past,
@@ -40,6 +41,9 @@ pub struct Config {
     /// A pod that does not leave is a bad backend when it has failed for so long.
     #[serde(default = "bad_backend_after")]
     pub bad_backend_after_nanos: u64,
+    /// Whether a rollout that broke connections is told by a Kubernetes Event.
+    #[serde(default)]
+    pub events: bool,
     /// Whether stale conntrack entries are deleted.
     #[serde(default)]
     pub evict: EvictMode,
@@ -83,6 +87,7 @@ impl Config {
             max_held: 10_000,
             max_failures: MAX_FAILURES,
             bad_backend_after_nanos: bad_backend_after(),
+            events: false,
             evict: EvictMode::Off,
             evict_after_nanos: evict_after(),
         }
@@ -176,6 +181,7 @@ pub struct State {
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) coverage: Coverage,
+    pub(super) events: EventCounts,
     /// The API server's version, once it has said it.
     pub(super) kubernetes: Option<Arc<str>>,
     /// Unanswered entries of the conntrack table.
@@ -233,6 +239,7 @@ impl State {
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             coverage: Coverage::default(),
+            events: EventCounts::default(),
             kubernetes: None,
             stale: Table::default(),
             stale_figures: Figures::default(),

@@ -87,6 +87,8 @@ pub struct StatusAnswer {
     pub conntrack: bool,
     /// Stale conntrack entries now: new connections that reuse their ports go nowhere.
     pub stale: StaleReport,
+    /// Kubernetes Events of rollouts, by what became of them; `open`: still to be written.
+    pub events: BTreeMap<&'static str, u64>,
     /// The scans that find them.
     pub conntrack_scan: ScanStatus,
     /// The API server's side.

@@ -141,6 +141,7 @@ impl Playback {
             probes: BTreeMap::new(),
             conntrack: true,
             stale: state.stale_report(),
+            events: state.events_report(),
             conntrack_scan: ScanStatus {
                 scans: self.scans,
                 failed: 0,

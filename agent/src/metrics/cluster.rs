@@ -15,6 +15,7 @@ pub(super) struct ClusterMetrics {
     followed: IntGauge,
     follow_refused: IntCounter,
     look_ups_dropped: IntCounter,
+    events: IntCounterVec,
 }
 
 impl ClusterMetrics {
@@ -48,6 +49,14 @@ impl ClusterMetrics {
                 "owner_lookups_dropped_total",
                 "Owner look-ups dropped because too many waited.",
             )),
+            events: registry.add(IntCounterVec::new(
+                Opts::new(
+                    "kubernetes_events_total",
+                    "Events of rollouts that broke connections: created, exists (another node wrote it), \
+                     denied, failed, lost (never written).",
+                ),
+                &["result"],
+            )),
         }
     }
 
@@ -63,6 +72,11 @@ impl ClusterMetrics {
         }
         for (name, watch) in &cluster.watches {
             raise(counted, "stale", &[name.name()], watch.stale, &self.stale);
+        }
+        let events = state.events();
+        let results = events.by_result().map(|(result, count)| (result.name(), count));
+        for (result, count) in results.chain([("lost", events.lost)]) {
+            raise(counted, "kubernetes_events", &[result], count, &self.events);
         }
         for denied in &cluster.denied {
             self.denied.set(&[denied.verb, &denied.resource], 1);

@@ -115,10 +115,7 @@ impl RolloutMetrics {
     }
 
     fn gauges(&mut self, state: &State, rollout: &Rollout) {
-        let revision = rollout
-            .to
-            .revision
-            .map_or_else(|| rollout.to.hash.to_string(), |number| number.to_string());
+        let revision = rollout.revision();
         let key = &rollout.workload;
         let labels: [&str; 4] = [&key.namespace, &key.kind, &key.name, &revision];
         let at = |mono| state.clock().wall(mono).as_duration().as_secs_f64();

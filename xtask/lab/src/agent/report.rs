@@ -24,6 +24,9 @@ pub struct Status {
     /// Stale conntrack entries.
     #[serde(default)]
     pub stale: Stale,
+    /// What became of the Kubernetes Events of rollouts, by result; `open`: still to be written.
+    #[serde(default)]
+    pub events: BTreeMap<String, u64>,
 }
 
 /// What an agent was there for.

@@ -131,7 +131,7 @@ impl RunResult {
         let timeliness = truth::timeliness(&findings.agents, &comparison);
         let (on_time_ms, evidence_wait_ms) = timeliness.quantiles();
         let mut bars_missed = timeliness.late;
-        bars_missed.extend(findings.objections.iter().map(|what| format!("Prometheus: {what}")));
+        bars_missed.extend(findings.objections.iter().cloned());
         bars_missed.extend(findings.cluster.api.overstepped());
         if !findings.args.no_agent {
             // Where the history was forgotten, a deletion in it may never be known.
