@@ -143,6 +143,11 @@ impl Backend {
         Ok(Self { namespace, listener })
     }
 
+    /// Its own.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     /// Closes the listener: the kernel refuses from here on.
     ///
     /// # Errors
