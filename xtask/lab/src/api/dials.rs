@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::access::Grant;
+
 /// The state of all dials. Each is set for the users whose name begins with a prefix; the longest
 /// prefix counts.
 #[derive(Debug, Clone, Default)]
@@ -10,6 +12,8 @@ pub struct Dials {
     watch_delays: BTreeMap<String, Duration>,
     request_delays: BTreeMap<String, Duration>,
     denied: Vec<Denial>,
+    /// Users who may do nothing else.
+    granted: BTreeMap<String, Vec<Grant>>,
     closings: BTreeMap<String, u64>,
     forgotten: BTreeMap<String, u64>,
 }
@@ -40,12 +44,20 @@ impl Dials {
         longest(&self.request_delays, user).copied().unwrap_or_default()
     }
 
-    /// Whether the user may do this; `*` stands for any verb or resource.
-    pub fn allows(&self, user: &str, verb: &str, plural: &str) -> bool {
+    /// Whether the user may do this with a resource (its plural, a subresource after a slash); `*`
+    /// stands for any verb or resource in what is denied.
+    pub fn allows(&self, user: &str, verb: &str, namespace: &str, resource: &str) -> bool {
         let covers = |dial: &str, asked: &str| dial == "*" || dial == asked;
-        !self.denied.iter().any(|d| {
-            user.starts_with(&d.user_prefix) && covers(&d.verb, verb) && covers(&d.plural, plural)
-        })
+        let plural = resource.split('/').next().unwrap_or(resource);
+        let is_granted = |grant: &Grant| {
+            (&*grant.namespace, &*grant.verb, &*grant.resource) == (namespace, verb, resource)
+        };
+        self.granted.get(user).is_none_or(|grants| grants.iter().any(is_granted))
+            && !self.denied.iter().any(|d| {
+                user.starts_with(&d.user_prefix)
+                    && covers(&d.verb, verb)
+                    && covers(&d.plural, plural)
+            })
     }
 
     /// How often the user's watches were closed; a watch that sees it change ends.
@@ -80,6 +92,10 @@ impl Dials {
             verb: verb.into(),
             plural: plural.into(),
         });
+    }
+
+    pub(super) fn grant_only(&mut self, user: &str, grants: Vec<Grant>) {
+        self.granted.insert(user.to_owned(), grants);
     }
 
     pub(super) fn allow_all(&mut self, user_prefix: &str) {

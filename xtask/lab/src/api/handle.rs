@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
+use super::access::Grant;
 use super::entrance::Open;
 use super::store::Snapshot;
 use super::usage::{Usage, UsageKey};
@@ -49,6 +50,11 @@ impl Handle {
     /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
     pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
         self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
+    }
+
+    /// Lets exactly this user do these things and nothing else.
+    pub fn grant_only(&self, user: &str, grants: Vec<Grant>) {
+        self.server.dials.send_modify(|dials| dials.grant_only(user, grants));
     }
 
     /// Takes back every refusal for exactly this prefix.
