@@ -52,5 +52,5 @@ pub use report::{
     WorkloadReport, seconds,
 };
 pub use stale::{StaleEndpoint, StaleSum};
-pub use state::{Config, EvictMode, Eviction, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
+pub use state::{Config, EvictMode, Eviction, MAX_FAILURES, Outputs, State, Watch};
 pub use step::step;

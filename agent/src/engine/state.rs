@@ -22,7 +22,7 @@ use crate::{
     closed::names,
     endpoints::{Endpoints, Name},
     failing::Failing,
-    model::{Cause, Class, Clock, EntryKey, Failure, Mono, Phase, Wall, WorkloadKey},
+    model::{Clock, EntryKey, Failure, Mono, Wall, WorkloadKey},
     nodes::Nodes,
     owners::{Owners, remembered::Remembered},
     rollouts::Rollouts,
@@ -149,25 +149,6 @@ pub struct Eviction {
     pub backend: SocketAddr,
     /// Only say so.
     pub dry_run: bool,
-}
-
-/// Labels under which a failure is counted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct FailureLabels {
-    /// Namespace.
-    pub namespace: Arc<str>,
-    /// Service.
-    pub service: Arc<str>,
-    /// Kind of the workload.
-    pub workload_kind: Arc<str>,
-    /// Name of the workload.
-    pub workload: Arc<str>,
-    /// Class.
-    pub class: Class,
-    /// Cause.
-    pub cause: Cause,
-    /// Phase.
-    pub phase: Phase,
 }
 
 /// The state.

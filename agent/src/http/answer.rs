@@ -17,8 +17,8 @@ use crate::{
 
 /// A question to the engine's task.
 pub enum Query {
-    /// `/metrics`
-    Metrics(oneshot::Sender<Answer<Vec<u8>>>),
+    /// `/metrics`; only brought up to date, and encoded elsewhere
+    Metrics(oneshot::Sender<Answer<Encode>>),
     /// `/api/v1/status`, `/readyz`
     Status(oneshot::Sender<Answer<StatusAnswer>>),
     /// `/api/v1/rollouts`
@@ -28,6 +28,9 @@ pub enum Query {
     /// `/api/v1/lanes`; no such rollout: `None`
     Lanes(RolloutId, oneshot::Sender<Answer<Option<LanesAnswer>>>),
 }
+
+/// Encodes what is scraped; for a thread that may block.
+pub type Encode = Box<dyn FnOnce() -> Answer<Vec<u8>> + Send>;
 
 /// An answer, or why there is none.
 pub type Answer<T> = Result<T, String>;

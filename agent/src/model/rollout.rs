@@ -211,4 +211,9 @@ pub struct Convergence {
     /// closed by then.
     #[serde(default)]
     pub first_refused: Option<Mono>,
+    /// Control-plane lag: from the deletion to when the watch told this node that the endpoint leaves;
+    /// up to `precision_nanos` less. `None`: it had left for another reason before the deletion, or the
+    /// agent was not there.
+    #[serde(default)]
+    pub lag_nanos: Option<u64>,
 }

@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use rollrace_deploy::deploy;
+use rollrace_deploy::role::{Role, Rule};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::agent::kubeconfig_text;
-use crate::api::Grant;
 use crate::kubelet::MIRROR_ANNOTATION;
 use crate::run::cluster::{Cluster, NAMESPACE};
 use crate::run::workload::APPLICATION;
@@ -23,15 +22,13 @@ use crate::run::workload::APPLICATION;
 const AGENTS_NAMESPACE: &str = "rollrace";
 /// Who is on call.
 const VIEWER: &str = "lab-viewer";
-/// The Role, in `deploy/`.
-const ROLE: &str = "base/viewer.yaml";
 
 /// The plugin, and how it finds the cluster.
 #[derive(Debug)]
 pub struct OnCall {
     plugin: PathBuf,
     kubeconfig: PathBuf,
-    granted: Vec<Grant>,
+    granted: BTreeSet<(String, String)>,
 }
 
 /// What a command said.
@@ -49,8 +46,9 @@ impl OnCall {
     /// Shows the agents to the API server as their pods, and lets a viewer in.
     pub async fn new(cluster: &Cluster, binary: &Path, out: &Path) -> Result<Self> {
         show_agents(cluster).await?;
-        let granted = grants()?;
-        cluster.api.grant_only(VIEWER, granted.clone());
+        let role = Role::viewer(AGENTS_NAMESPACE)?;
+        let granted = grants(&role);
+        cluster.api.bind_role(VIEWER, role);
         let kubeconfig = out.join("kubeconfig-viewer.yaml");
         std::fs::write(&kubeconfig, kubeconfig_text(&cluster.server, VIEWER))
             .with_context(|| format!("write {}", kubeconfig.display()))?;
@@ -92,8 +90,8 @@ impl OnCall {
         }
         let doctor = self.run(&["doctor", "-o", "json"]).await?;
         let checks: Vec<Value> = serde_json::from_str(&doctor.text).unwrap_or_default();
-        for grant in &self.granted {
-            let what = format!("you may {} {}", grant.verb, grant.resource);
+        for (resource, verb) in &self.granted {
+            let what = format!("you may {verb} {resource}");
             if !checks.iter().any(|check| check["what"] == *what && check["health"] == "ok") {
                 found.push(format!("doctor does not say that {what}: {}", doctor.text));
             }
@@ -106,42 +104,27 @@ impl OnCall {
         if beyond.code != 2 || !beyond.errors.contains(&refusal) {
             found.push(format!("a request beyond the Role is not refused: {beyond:?}"));
         }
-        let used: BTreeSet<(String, &str)> = (cluster.api.usage().into_iter())
+        let used: BTreeSet<(String, String)> = (cluster.api.usage().into_iter())
             .filter(|(key, usage)| key.user == VIEWER && usage.requests > usage.refused)
-            .map(|(key, _)| (key.resource, key.verb))
+            .map(|(key, _)| (key.resource, key.verb.to_owned()))
             .collect();
-        let granted: BTreeSet<(String, &str)> =
-            self.granted.iter().map(|one| (one.resource.clone(), one.verb.as_str())).collect();
-        if used != granted {
-            found.push(format!("of the Role, which grants {granted:?}, was used {used:?}"));
+        if used != self.granted {
+            found.push(format!("of the Role, which grants {:?}, was used {used:?}", self.granted));
         }
         Ok(found)
     }
 }
 
-/// What the Role grants.
-fn grants() -> Result<Vec<Grant>> {
-    let path = deploy(ROLE);
-    let text =
-        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let role: Value =
-        serde_saphyr::from_str(&text).with_context(|| format!("parse {}", path.display()))?;
-    let words = |of: &Value| -> Vec<String> {
-        let words = of.as_array().into_iter().flatten();
-        words.filter_map(|word| word.as_str().map(str::to_owned)).collect()
+/// Each verb on a resource that the Role grants.
+fn grants(role: &Role) -> BTreeSet<(String, String)> {
+    let of = |rule: &Rule| {
+        let verbs = rule.verbs.clone();
+        let of_resource = move |resource: String| {
+            verbs.clone().into_iter().map(move |verb| (resource.clone(), verb))
+        };
+        rule.resources.clone().into_iter().flat_map(of_resource)
     };
-    let mut grants = Vec::new();
-    for rule in role["rules"].as_array().into_iter().flatten() {
-        for resource in words(&rule["resources"]) {
-            grants.extend(words(&rule["verbs"]).into_iter().map(|verb| Grant {
-                namespace: AGENTS_NAMESPACE.to_owned(),
-                verb,
-                resource: resource.clone(),
-            }));
-        }
-    }
-    ensure!(!grants.is_empty(), "{} grants nothing", path.display());
-    Ok(grants)
+    role.rules.iter().flat_map(of).collect()
 }
 
 /// The lab starts the agents itself: their pods are mirrors, as those of static pods are.

@@ -1,18 +1,18 @@
-//! Who may do what: everybody everything, but for those who were granted certain things alone.
+//! Who may do what.
 
 use serde_json::{Value, json};
 
 use super::dials::Dials;
 
-/// Something that a Role grants.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
-    /// Where.
-    pub namespace: String,
-    /// The verb.
-    pub verb: String,
-    /// The resource's plural, with a subresource after a slash.
-    pub resource: String,
+/// What somebody asks for, beside the verb.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The namespace; empty for all of them.
+    pub namespace: &'a str,
+    /// The API group.
+    pub group: &'a str,
+    /// The plural, a subresource behind a slash.
+    pub resource: &'a str,
 }
 
 /// Answers a `SelfSubjectAccessReview`.
@@ -23,7 +23,10 @@ pub fn review(dials: &Dials, user: &str, body: &Value) -> Value {
         "" => text("resource").to_owned(),
         subresource => format!("{}/{subresource}", text("resource")),
     };
-    let allowed = dials.allows(user, text("verb"), text("namespace"), &resource);
+    let (namespace, group) = (text("namespace"), text("group"));
+    let covered =
+        dials.role_covers(user, text("verb"), &Asked { namespace, group, resource: &resource });
+    let allowed = covered && dials.allows(user, text("verb"), text("resource"));
     json!({
         "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
         "metadata": {"creationTimestamp": null}, "spec": body["spec"],

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::access::Grant;
+use rollrace_deploy::role::Role;
+
+use super::access::Asked;
 
 /// The state of all dials. Each is set for the users whose name begins with a prefix; the longest
 /// prefix counts.
@@ -12,8 +14,7 @@ pub struct Dials {
     watch_delays: BTreeMap<String, Duration>,
     request_delays: BTreeMap<String, Duration>,
     denied: Vec<Denial>,
-    /// Users who may do nothing else.
-    granted: BTreeMap<String, Vec<Grant>>,
+    roles: BTreeMap<String, Role>,
     closings: BTreeMap<String, u64>,
     forgotten: BTreeMap<String, u64>,
 }
@@ -44,20 +45,19 @@ impl Dials {
         longest(&self.request_delays, user).copied().unwrap_or_default()
     }
 
-    /// Whether the user may do this with a resource (its plural, a subresource after a slash); `*`
-    /// stands for any verb or resource in what is denied.
-    pub fn allows(&self, user: &str, verb: &str, namespace: &str, resource: &str) -> bool {
+    /// Whether the user may do this; `*` stands for any verb or resource.
+    pub fn allows(&self, user: &str, verb: &str, plural: &str) -> bool {
         let covers = |dial: &str, asked: &str| dial == "*" || dial == asked;
-        let plural = resource.split('/').next().unwrap_or(resource);
-        let is_granted = |grant: &Grant| {
-            (&*grant.namespace, &*grant.verb, &*grant.resource) == (namespace, verb, resource)
-        };
-        self.granted.get(user).is_none_or(|grants| grants.iter().any(is_granted))
-            && !self.denied.iter().any(|d| {
-                user.starts_with(&d.user_prefix)
-                    && covers(&d.verb, verb)
-                    && covers(&d.plural, plural)
-            })
+        !self.denied.iter().any(|d| {
+            user.starts_with(&d.user_prefix) && covers(&d.verb, verb) && covers(&d.plural, plural)
+        })
+    }
+
+    /// Whether the user's role covers this; users without a role may do everything.
+    pub fn role_covers(&self, user: &str, verb: &str, asked: &Asked<'_>) -> bool {
+        longest(&self.roles, user).is_none_or(|role| {
+            role.reaches(asked.namespace) && role.allows(verb, asked.group, asked.resource)
+        })
     }
 
     /// How often the user's watches were closed; a watch that sees it change ends.
@@ -94,8 +94,8 @@ impl Dials {
         });
     }
 
-    pub(super) fn grant_only(&mut self, user: &str, grants: Vec<Grant>) {
-        self.granted.insert(user.to_owned(), grants);
+    pub(super) fn bind(&mut self, user_prefix: &str, role: Role) {
+        self.roles.insert(user_prefix.to_owned(), role);
     }
 
     pub(super) fn allow_all(&mut self, user_prefix: &str) {

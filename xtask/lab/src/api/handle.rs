@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollrace_deploy::role::Role;
 use tokio::net::TcpListener;
 
-use super::access::Grant;
 use super::entrance::Open;
 use super::store::Snapshot;
 use super::usage::{Usage, UsageKey};
@@ -52,9 +52,23 @@ impl Handle {
         self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
     }
 
-    /// Lets exactly this user do these things and nothing else.
-    pub fn grant_only(&self, user: &str, grants: Vec<Grant>) {
-        self.server.dials.send_modify(|dials| dials.grant_only(user, grants));
+    /// Lets these users do only what a role allows, from now on.
+    pub fn bind_role(&self, user_prefix: &str, role: Role) {
+        self.server.dials.send_modify(|dials| dials.bind(user_prefix, role));
+    }
+
+    /// What was asked for beyond a role, one line a user, verb and resource.
+    pub fn overstepped(&self) -> Vec<String> {
+        let usage = self.usage().into_iter().filter(|(_, usage)| usage.overstepped > 0);
+        usage
+            .map(|(key, usage)| {
+                let (user, verb, resource) = (&key.user, key.verb, &key.resource);
+                format!(
+                    "{user} may not {verb} {resource} by its role, and asked {} times",
+                    usage.overstepped
+                )
+            })
+            .collect()
     }
 
     /// Takes back every refusal for exactly this prefix.

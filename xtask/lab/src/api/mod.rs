@@ -53,7 +53,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch as signal;
 use tokio_util::sync::CancellationToken;
 
-pub use access::Grant;
 pub use client::client;
 use dials::Dials;
 pub use entrance::Entrance;

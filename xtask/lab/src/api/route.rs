@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Server;
-use super::access;
+use super::access::{self, Asked};
 use super::delete::{self, DeleteOptions, Deleted};
 use super::discovery;
 use super::failure::Failure;
@@ -88,11 +88,12 @@ async fn of_resource(
     };
     let usage = UsageKey { user, verb, resource: counted };
     let call = Call { server, resource, target: &target, params: &params, usage: &usage };
-    let asked = match &target.subresource {
+    let name = match &target.subresource {
         Some(subresource) => format!("{}/{subresource}", resource.plural),
         None => resource.plural.to_owned(),
     };
-    permitted(server, &usage, resource, (call.namespace(), &asked), call.run(request)).await
+    let asked = Asked { namespace: call.namespace(), group: resource.group, resource: &name };
+    permitted(server, &usage, resource, &asked, call.run(request)).await
 }
 
 /// Counts, delays, and does what is permitted.
@@ -100,7 +101,7 @@ async fn permitted(
     server: &Server,
     usage: &UsageKey,
     resource: &Resource,
-    (namespace, asked): (&str, &str),
+    asked: &Asked<'_>,
     call: impl Future<Output = Result<Response<Body>, Failure>>,
 ) -> Result<Response<Body>, Failure> {
     server.usage.count(usage, |counters| counters.requests += 1);
@@ -108,8 +109,17 @@ async fn permitted(
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    let allows = server.dials.borrow().allows(&usage.user, usage.verb, namespace, asked);
-    let answer = if allows {
+    let (covered, allowed) = {
+        let dials = server.dials.borrow();
+        (
+            dials.role_covers(&usage.user, usage.verb, asked),
+            dials.allows(&usage.user, usage.verb, resource.plural),
+        )
+    };
+    if !covered {
+        server.usage.count(usage, |counters| counters.overstepped += 1);
+    }
+    let answer = if covered && allowed {
         call.await
     } else {
         Err(Failure::forbidden(&usage.user, usage.verb, resource))
@@ -134,7 +144,8 @@ async fn proxied(
     let user = user(headers);
     let usage = UsageKey { user, verb: "get", resource: "pods/proxy".to_owned() };
     let call = proxy::get(server, pods, proxied);
-    permitted(server, &usage, pods, (proxied.namespace, "pods/proxy"), call).await
+    let asked = Asked { namespace: proxied.namespace, group: "", resource: "pods/proxy" };
+    permitted(server, &usage, pods, &asked, call).await
 }
 
 /// Whoever asks may know what they may do.
