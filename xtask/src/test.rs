@@ -53,9 +53,9 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 15] = [
-    ("readiness", "run --setup readiness --mode fresh --seconds 30 --prometheus"),
-    ("prestop", "run --setup prestop --mode fresh --seconds 30 --prometheus"),
+const CELLS: [(&str, &str); 19] = [
+    ("readiness", "run --setup readiness --mode fresh --seconds 30 --prometheus --await-events"),
+    ("prestop", "run --setup prestop --mode fresh --seconds 30 --prometheus --await-events"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
     ("keepalive", "run --setup readiness --mode keepalive --seconds 25"),
     ("keepalive-kept", "run --setup prestop-drain --mode keepalive --seconds 30"),
@@ -69,6 +69,10 @@ const CELLS: [(&str, &str); 15] = [
     ("agent-upgraded", "scenario agent-upgraded"),
     ("api-gone", "fault api-gone --lasts 15"),
     ("api-older", "fault api-older"),
+    ("advice-naive", "advice --setup naive"),
+    ("advice-drain", "advice --setup drain"),
+    ("advice-nothing", "advice --setup prestop-drain"),
+    ("rules", "rules"),
 ];
 
 /// The same with the image's files, run as the manifest says.

@@ -16,6 +16,7 @@ use crate::fault::FaultArgs;
 use crate::matrix::{MatrixArgs, TableArgs};
 use crate::net::{AddressPlan, IpFamily};
 use crate::rest::RestArgs;
+use crate::rules::RulesArgs;
 use crate::scenario::ScenarioArgs;
 use crate::setup::Setup;
 
@@ -59,6 +60,8 @@ pub enum Command {
     /// One setup of `advice`
     #[command(hide = true)]
     AdviceCell(CellArgs),
+    /// Whether each rule of explain is found where it should be, and not where it should not
+    Rules(RulesArgs),
     /// The reference experiment: six setups in two modes, beside the published counts
     Table(TableArgs),
     /// The server that runs in the pods
@@ -344,6 +347,9 @@ pub struct ServerArgs {
     /// How long a request takes, in milliseconds
     #[arg(long, default_value_t = 50)]
     pub request_time: u64,
+    /// How much longer a drained server still works before it exits, in milliseconds
+    #[arg(long, default_value_t = 0)]
+    pub exit_after: u64,
     /// What to do at SIGTERM
     #[arg(long, value_enum, default_value_t = OnSigterm::Exit)]
     pub on_sigterm: OnSigterm,

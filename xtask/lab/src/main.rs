@@ -19,6 +19,8 @@
 //! - [`compare`]: truth against reports; pure
 //! - [`run`]: one run from the first link to the last line; [`demo`]: two of them and a table
 //! - [`rest`]: what the agents use while nothing rolls out; [`matrix`]: every cell, several at a time
+//! - [`oncall`]: how people on call reach the agents
+//! - [`explained`]: what `rollrace explain` says; [`rules`]: what finds each of its rules, and what does not
 //! - [`advice`]: whether what `rollrace explain` advises works
 //! - [`fault`]: what befalls the API server as the agents see it
 //! - [`scenario`]: what else removes and breaks pods, and what each failure must be blamed on
@@ -32,6 +34,7 @@ mod compare;
 mod conntrack;
 mod controllers;
 mod demo;
+mod explained;
 mod fault;
 mod isolate;
 mod journal;
@@ -39,9 +42,11 @@ mod kubelet;
 mod matrix;
 mod net;
 mod node;
+mod oncall;
 mod prometheus;
 mod proxy;
 mod rest;
+mod rules;
 mod run;
 mod scenario;
 mod setup;
@@ -71,6 +76,8 @@ fn main() -> ExitCode {
         Command::Advice(args) => advice::run(&args),
         Command::AdviceCell(args) if args.inside => advice::inside(&args),
         Command::AdviceCell(args) => advice::outside(&args),
+        Command::Rules(args) if args.inside => rules::inside(&args),
+        Command::Rules(args) => rules::outside(&args),
         Command::Table(args) => matrix::run_reference(&args),
         Command::Server(args) => app::server::run(&args),
         Command::Client(args) => app::client::run(&args),

@@ -327,7 +327,8 @@ impl Agent {
     }
 }
 
-fn kubeconfig_text(server: &str, user: &str) -> String {
+/// A kubeconfig for a user, with the authority beside it.
+pub fn kubeconfig_text(server: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\n\
          kind: Config\n\

@@ -80,6 +80,7 @@ async fn serve(args: &ServerArgs) -> Result<()> {
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
+    sleep(Duration::from_millis(args.exit_after)).await;
     Ok(())
 }
 
