@@ -53,7 +53,7 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 19] = [
+const CELLS: [(&str, &str); 29] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30 --prometheus --await-events"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30 --prometheus --await-events"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
@@ -65,6 +65,16 @@ const CELLS: [(&str, &str); 19] = [
     ("agent-late", "run --setup readiness --mode fresh --seconds 30 --agent-watch-delay 3000"),
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
     ("new-side", "scenario new-side"),
+    ("emptied", "scenario emptied"),
+    ("local-policy", "scenario local-policy"),
+    ("address-reused", "scenario address-reused"),
+    ("address-reused-by-same", "scenario address-reused-by-same"),
+    ("ipv6", "run --setup readiness --mode fresh --seconds 25 --ip-family ipv6"),
+    ("ipv6-keepalive", "run --setup naive --mode keepalive --seconds 25 --ip-family ipv6"),
+    ("ipv6-emptied", "scenario emptied --ip-family ipv6"),
+    ("ipv6-local-policy", "scenario local-policy --ip-family ipv6"),
+    ("ipv6-address-reused", "scenario address-reused --ip-family ipv6"),
+    ("soak", "soak --seconds 60"),
     ("agent-restarted", "scenario agent-restarted"),
     ("agent-upgraded", "scenario agent-upgraded"),
     ("api-gone", "fault api-gone --lasts 15"),

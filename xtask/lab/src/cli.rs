@@ -19,6 +19,7 @@ use crate::rest::RestArgs;
 use crate::rules::RulesArgs;
 use crate::scenario::ScenarioArgs;
 use crate::setup::Setup;
+use crate::soak::{SoakArgs, SoakClientArgs, SoakServerArgs};
 
 /// A Kubernetes cluster on one machine: rolls a Deployment out under load and compares what the
 /// clients suffered with what the rollrace agents reported.
@@ -51,6 +52,9 @@ pub enum Command {
     Scenario(ScenarioArgs),
     /// A fault of the API server in the middle of a rollout, seen by the agents only
     Fault(FaultArgs),
+    /// Every kind of traffic at once, without a rollout and through an orderly one: nothing but the real
+    /// failures may be reported
+    Soak(SoakArgs),
     /// What the agents use while nothing rolls out, against the bars
     Rest(RestArgs),
     /// Every cell of setups, modes and delays, and every scenario, several at a time
@@ -70,6 +74,12 @@ pub enum Command {
     /// The client that makes the load
     #[command(hide = true)]
     Client(ClientArgs),
+    /// The server of a soak
+    #[command(hide = true)]
+    SoakServer(SoakServerArgs),
+    /// The client of a soak
+    #[command(hide = true)]
+    SoakClient(SoakClientArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -118,7 +128,7 @@ pub struct RunArgs {
     /// choice]
     #[arg(long, value_name = "N")]
     pub source_ports: Option<u16>,
-    /// A client's timeout for connecting and for a whole request, in seconds
+    /// A client's timeout for connecting, and again for the answer to a request, in seconds
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     pub client_timeout: f64,
     /// Nodes of the cluster
@@ -382,7 +392,7 @@ pub struct ClientArgs {
     /// How long to make requests, in seconds
     #[arg(long)]
     pub seconds: u64,
-    /// Timeout for connecting and for a whole request, in seconds
+    /// Timeout for connecting, and again for the answer to a request, in seconds
     #[arg(long)]
     pub timeout: f64,
     /// File for one JSON line per failed request, and a summary as the last line

@@ -23,6 +23,7 @@
 //! - [`explained`]: what `rollrace explain` says; [`rules`]: what finds each of its rules, and what does not
 //! - [`advice`]: whether what `rollrace explain` advises works
 //! - [`fault`]: what befalls the API server as the agents see it
+//! - [`soak`]: every kind of traffic at once, with nothing to report
 //! - [`scenario`]: what else removes and breaks pods, and what each failure must be blamed on
 
 mod advice;
@@ -50,6 +51,7 @@ mod rules;
 mod run;
 mod scenario;
 mod setup;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -70,6 +72,8 @@ fn main() -> ExitCode {
         Command::Scenario(args) => scenario::outside(&args),
         Command::Fault(args) if args.inside => fault::inside(&args),
         Command::Fault(args) => fault::outside(&args),
+        Command::Soak(args) if args.inside => soak::inside(&args),
+        Command::Soak(args) => soak::outside(&args),
         Command::Rest(args) if args.inside => rest::inside(&args),
         Command::Rest(args) => rest::outside(&args),
         Command::Matrix(args) => matrix::run(&args),
@@ -81,6 +85,8 @@ fn main() -> ExitCode {
         Command::Table(args) => matrix::run_reference(&args),
         Command::Server(args) => app::server::run(&args),
         Command::Client(args) => app::client::run(&args),
+        Command::SoakServer(args) => soak::run_server(&args),
+        Command::SoakClient(args) => soak::run_client(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("rollrace-lab: {error:#}");

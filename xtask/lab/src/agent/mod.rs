@@ -1,6 +1,7 @@
 //! The rollrace agents of a lab, one real process a node, and what they report.
 
 mod exposure;
+mod looks;
 mod program;
 mod readiness;
 pub mod report;

@@ -24,6 +24,7 @@ mod truth;
 
 pub use args::ScenarioArgs;
 pub use catalogue::Scenario;
+pub use stage::Stage;
 
 use std::process::ExitCode;
 
