@@ -29,7 +29,6 @@ use round::Run;
 
 /// The longest the server is asked to keep one watch open.
 const WATCH_SECONDS: u32 = 290;
-
 /// How much shorter it may be.
 const WATCH_SPREAD: Duration = Duration::from_secs(90);
 
@@ -157,11 +156,11 @@ impl<F: Facts> Source<F> {
 
     fn watch_params(&self, send_initial_events: bool) -> WatchParams {
         // Spread, so that a fleet of agents does not come back all at once.
-        let timeout = Duration::from_secs(WATCH_SECONDS.into()) - share_of(WATCH_SPREAD);
+        let spread = u32::try_from(share_of(WATCH_SPREAD).as_secs()).unwrap_or(0);
         WatchParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
-            timeout: u32::try_from(timeout.as_secs()).ok(),
+            timeout: Some(WATCH_SECONDS - spread),
             bookmarks: true,
             send_initial_events,
         }

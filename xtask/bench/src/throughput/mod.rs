@@ -4,8 +4,7 @@
 //! Ratios are of one round; of several there is a mean with its confidence interval.
 //!
 //! # Layout
-//! - [`watchers`]: who watches
-//! - [`bulk`]: bytes
+//! - `bulk`, `watchers`: what goes through, and who watches
 
 mod bulk;
 mod watchers;

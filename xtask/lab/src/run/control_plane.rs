@@ -58,15 +58,30 @@ impl Meter {
         Self { samples, task }
     }
 
-    /// What was spent in each phase: its name, its begin and its end.
+    /// What was spent until the agents were ready, from then until the rollout, during that, and until
+    /// now; after a fault, too.
     pub fn stop(
         self,
         agents: usize,
-        phases: &[(&'static str, Timestamp, Timestamp)],
+        ready: Timestamp,
+        (started, completed): (Timestamp, Timestamp),
+        fault_ended: Option<Timestamp>,
     ) -> Vec<Spent> {
         self.task.abort();
+        if agents == 0 {
+            return Vec::new();
+        }
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        spent(&samples, agents, phases)
+        let begun = samples.first().map_or(ready, |first| first.at);
+        let now = Timestamp::now();
+        let mut phases = vec![
+            ("start", begun, ready),
+            ("steady", ready, started),
+            ("rollout", started, completed),
+            ("after the rollout", completed, now),
+        ];
+        phases.extend(fault_ended.map(|ended| ("after the fault", ended, now)));
+        spent(&samples, agents, &phases)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod workload;
 pub use outcome::{RunResult, Summary, counts_text, not_compared_text};
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -111,14 +112,9 @@ async fn experiment(
     workload.completed().await?;
     cluster.backends_reachable(&workload).await?;
 
-    let mut listeners = Vec::new();
-    for node in &cluster.nodes {
-        for address in &addresses {
-            listeners.push(FreshSynListener::start(node, *address, out)?);
-        }
-    }
+    let mut listeners = listeners(cluster, &addresses, out)?;
     let mut agents = Vec::new();
-    let meter = (Timestamp::now(), Meter::start(cluster.api.clone()));
+    let meter = Meter::start(cluster.api.clone());
     if !args.no_agent {
         progress.phase("starting the agents");
         agents = start_agents(cluster, args, out).await?;
@@ -183,17 +179,8 @@ async fn experiment(
         )
     })?;
     journal.phase("load ended");
-    let (count, ended) = (agents.len(), Timestamp::now());
-    let mut phases = vec![
-        ("start", meter.0, ready),
-        ("steady", ready, started),
-        ("rollout", started, completed),
-        ("after the rollout", completed, ended),
-    ];
-    if let Some(fault) = &fault {
-        phases.push(("after the fault", fault.ended, ended));
-    }
-    let control_plane = if count == 0 { Vec::new() } else { meter.1.stop(count, &phases) };
+    let fault_ended = fault.as_ref().map(|fault| fault.ended);
+    let control_plane = meter.stop(agents.len(), ready, (started, completed), fault_ended);
 
     progress.phase("waiting for the agents' verdicts");
     let tail = tail::finish(tail).await?;
@@ -218,6 +205,12 @@ async fn experiment(
         tail,
         control_plane,
     })
+}
+
+/// One for each node and address of the Service.
+fn listeners(cluster: &Cluster, addresses: &[IpAddr], out: &Path) -> Result<Vec<FreshSynListener>> {
+    let of = |node| addresses.iter().map(move |to| FreshSynListener::start(node, *to, out));
+    cluster.nodes.iter().flat_map(of).collect()
 }
 
 /// Everything that the agents have to say once nothing waits for its verdict, and for which of them
