@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use crate::{
     bench, checks, image, lab, setup,
     shell::{self, Build, as_root, cargo, is_root, workspace},
+    vm,
 };
 
 /// Arguments of `test`.
@@ -53,7 +54,7 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 15] = [
+const CELLS: [(&str, &str); 21] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30 --prometheus"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30 --prometheus"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
@@ -64,6 +65,27 @@ const CELLS: [(&str, &str); 15] = [
     ("bridge", "run --setup readiness --mode fresh --seconds 25 --bridge-node n2"),
     ("agent-late", "run --setup readiness --mode fresh --seconds 30 --agent-watch-delay 3000"),
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
+    ("legacy", "run --setup readiness --mode fresh --seconds 25 --proxy iptables-legacy"),
+    (
+        "node-port",
+        "run --setup readiness --mode fresh --seconds 30 --dial node-port --outside --service external-local",
+    ),
+    (
+        "affinity",
+        "run --setup readiness --mode fresh --seconds 25 --service affinity --proxy nftables",
+    ),
+    (
+        "socket",
+        "run --setup readiness --mode fresh --seconds 25 --proxy socket --dial endpoints --proxy-watch-delay 1000",
+    ),
+    (
+        "headless",
+        "run --setup readiness --mode fresh --seconds 25 --dial endpoints --service headless --service publish-not-ready",
+    ),
+    (
+        "outside",
+        "run --setup readiness --mode fresh --seconds 30 --dial endpoints --outside --proxy-watch-delay 1000",
+    ),
     ("new-side", "scenario new-side"),
     ("agent-restarted", "scenario agent-restarted"),
     ("agent-upgraded", "scenario agent-upgraded"),
@@ -174,6 +196,11 @@ fn steps() -> Vec<Step> {
         });
     }
     steps.push(step("rights", "where a capability is missing the agent names it", rights));
+    for (name, version) in [("vm-6.1", vm::Version::V6_1), ("vm-6.12", vm::Version::V6_12)] {
+        let what =
+            "on this kernel, in qemu: tests of each class, its devices, IPVS, cells of the lab";
+        steps.push(step(name, what, move || vm::gate(version)));
+    }
     steps.push(step("rest", "at rest what is shipped stays within its memory and time", || {
         shell::run(&mut cell("rest --seconds 10 --agent target/image/root/rollrace"))
     }));

@@ -12,6 +12,7 @@ use crate::{
     engine::{
         CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport, StaleReport, State,
     },
+    feature::Lacking,
     model::{Failure, RolloutId},
 };
 
@@ -82,6 +83,8 @@ pub struct StatusAnswer {
     pub probes: BTreeMap<&'static str, bool>,
     /// Whether conntrack is there: without it Services cannot be told apart.
     pub conntrack: bool,
+    /// What the kernel side does without, and what that means.
+    pub lacks: Vec<Lacking>,
     /// Stale conntrack entries now: new connections that reuse their ports go nowhere.
     pub stale: StaleReport,
     /// The scans that find them.

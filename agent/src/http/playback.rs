@@ -140,6 +140,7 @@ impl Playback {
             forgotten: state.forgotten().into(),
             probes: BTreeMap::new(),
             conntrack: true,
+            lacks: Vec::new(),
             stale: state.stale_report(),
             conntrack_scan: ScanStatus {
                 scans: self.scans,

@@ -4,6 +4,7 @@ pub mod clients;
 pub mod cluster;
 mod fresh_syns;
 mod outcome;
+mod outside;
 pub mod progress;
 mod tail;
 pub mod workload;
@@ -99,9 +100,9 @@ async fn experiment(
     progress: &Progress,
 ) -> Result<RunResult> {
     let journal = &cluster.journal;
-    let addresses = args.address_plan().service();
-    let workload =
-        Workload::new(cluster.client.clone(), args.setup, args.replicas, addresses.clone());
+    let addresses =
+        args.redirected(&cluster.nodes.iter().map(|n| &n.addresses).collect::<Vec<_>>());
+    let workload = Workload::new(cluster.client.clone(), args);
     progress.phase("deploying the first revision");
     workload.create().await?;
     workload.completed().await?;
@@ -128,7 +129,7 @@ async fn experiment(
 
     progress.phase("load");
     // A fault may silence an agent: then there is nobody to ask.
-    let watches_tail = !args.no_agent && fault.is_none();
+    let watches_tail = !args.no_agent && fault.is_none() && !addresses.is_empty();
     let tail = watches_tail
         .then(|| TailWatch::start(&cluster.nodes, &agents, &addresses, out))
         .transpose()?;
@@ -237,6 +238,10 @@ pub async fn start_agents(cluster: &Cluster, args: &RunArgs, out: &Path) -> Resu
         let mut further = vec!["--evict-stale", &args.evict_stale];
         // In its pod the manifest says where.
         let state = out.join(format!("state-{}", node.addresses.name));
+        let ranges = args.address_plan().ranges().join(",");
+        if args.outside {
+            further.extend(["--cluster-cidrs", &ranges]);
+        }
         if args.pod.is_none() {
             further.extend(["--state-dir", state.to_str().context("a path is not UTF-8")?]);
         }
