@@ -280,6 +280,38 @@ pub struct Event {
     pub family: u32,
 }
 
+impl Event {
+    /// As it lies in memory, for whoever plays the kernel's part.
+    pub fn to_bytes(&self) -> [u8; size_of::<Self>()] {
+        let Attempt { first_ns, last_ns, backend, isn, syns, flags, payload } = self.attempt;
+        let mut bytes = [0; size_of::<Self>()];
+        let mut rest = &mut bytes[..];
+        let mut put = |field: &[u8]| {
+            let (head, tail) = core::mem::take(&mut rest).split_at_mut(field.len());
+            head.copy_from_slice(field);
+            rest = tail;
+        };
+        for long in [self.ns, self.started_ns, first_ns, last_ns] {
+            put(&long.to_ne_bytes());
+        }
+        put(&backend.address.octets());
+        put(&backend.port.to_ne_bytes());
+        put(&backend.pad.to_ne_bytes());
+        put(&isn.to_ne_bytes());
+        put(&syns.to_ne_bytes());
+        put(&flags.to_ne_bytes());
+        put(&payload.to_ne_bytes());
+        put(&self.tuple.src.octets());
+        put(&self.tuple.dst.octets());
+        put(&self.tuple.sport.to_ne_bytes());
+        put(&self.tuple.dport.to_ne_bytes());
+        for word in [self.kind, self.code, self.family] {
+            put(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
 /// Entries of `FRESH` unless the loader says otherwise.
 pub const FRESH_ENTRIES: u32 = 8_192;
 

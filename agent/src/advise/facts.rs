@@ -62,6 +62,8 @@ pub struct Leaving {
     pub precision_seconds: f64,
     /// Deletion → first SYN answered by a RST, in seconds.
     pub listener_gap_seconds: Option<f64>,
+    /// Deletion → this node was told that the endpoint leaves, in seconds; `None`: not measured.
+    pub control_plane_lag_seconds: Option<f64>,
     /// The node it ran on.
     pub node: Option<String>,
     /// Deletion → the pod object gone, in seconds.
@@ -406,6 +408,8 @@ pub struct Pod {
     pub precision: f64,
     /// The longest that a node sent fresh connections after the deletion, and which.
     pub converged: Option<(f64, String)>,
+    /// How long after the deletion the last node was told of it, and which that is.
+    pub told: Option<(f64, String)>,
     /// Fresh SYNs after the deletion, all nodes.
     pub fresh_syns: u64,
     /// Deletion → first refused SYN.
@@ -428,10 +432,14 @@ impl Pod {
             Some(_) => self.precision.min(seen.precision_seconds),
         };
         self.deleted = self.deleted.into_iter().chain(seen.deleted).min();
-        if let Some(seconds) = seen.seconds
-            && self.converged.as_ref().is_none_or(|(known, _)| *known < seconds)
+        for (longest, seconds) in
+            [(&mut self.converged, seen.seconds), (&mut self.told, seen.control_plane_lag_seconds)]
         {
-            self.converged = Some((seconds, node.to_owned()));
+            if let Some(seconds) = seconds
+                && longest.as_ref().is_none_or(|(known, _)| *known < seconds)
+            {
+                *longest = Some((seconds, node.to_owned()));
+            }
         }
         self.fresh_syns += seen.fresh_syns_after;
         self.listener_gap = earliest(self.listener_gap, seen.listener_gap_seconds);

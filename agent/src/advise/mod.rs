@@ -18,7 +18,7 @@ pub mod prestop;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod words;
+pub(crate) mod words;
 
 use serde::Serialize;
 

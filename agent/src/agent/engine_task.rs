@@ -24,6 +24,9 @@ use crate::{
 const TICK: Duration = Duration::from_millis(250);
 /// How many ticks between two looks at the node's own addresses.
 const ADDRESSES_EVERY: u64 = 40;
+/// How many ticks at most until the metrics take over what is counted elsewhere. A scrape has them do
+/// so first; where nobody scrapes, what waits for it would grow.
+const OBSERVED_EVERY: u64 = 40;
 /// Inputs taken from one side before the others get their turn.
 const BATCH: usize = 256;
 
@@ -126,6 +129,15 @@ impl EngineTask {
         }
         self.tick();
         self.flush();
+        let events_open = self.state.events_open();
+        if events_open > 0 {
+            let next = if self.keeper.is_some() {
+                "the next agent on this node writes them"
+            } else {
+                "they are lost: --state-dir keeps them for the next agent"
+            };
+            warn!(events = events_open, "Events of rollouts are not written yet; {next}");
+        }
         if let Some(keeper) = self.keeper.take() {
             keeper.finish(&self.state).await;
         }
@@ -220,10 +232,16 @@ impl EngineTask {
         self.log.tick(at);
         if let Some(keeper) = &mut self.keeper {
             keeper.tick(&self.state, at);
-            let status = keeper.status();
-            self.metrics.history(status.written, status.failed);
         }
         self.say_coverage();
+        if self.ticks.is_multiple_of(OBSERVED_EVERY) {
+            self.observe();
+        }
+        self.flush();
+    }
+
+    /// Brings the metrics up to date.
+    fn observe(&mut self) {
         let probes = HOOKS.map(|name| (name, true));
         self.metrics.observe(&mut self.state, &probes, &self.stats.snapshot());
         let report = self.kernel.report.borrow().clone();
@@ -235,7 +253,10 @@ impl EngineTask {
         self.metrics.kernel(&events, &report.lost());
         self.metrics.flows(&self.state, report.flows_bytes);
         self.metrics.conntrack(&self.state, &self.conntrack.report.borrow());
-        self.flush();
+        if let Some(keeper) = &self.keeper {
+            let status = keeper.status();
+            self.metrics.history(status.written, status.failed);
+        }
     }
 
     fn flush(&mut self) {
@@ -251,7 +272,10 @@ impl EngineTask {
     fn answer(&mut self, query: Query) {
         match query {
             Query::Metrics(reply) => {
-                drop(reply.send(self.metrics.encode().map_err(|error| error.to_string())));
+                self.observe();
+                let scrape = self.metrics.scrape();
+                let encode = move || scrape.encode().map_err(|error| error.to_string());
+                drop(reply.send(Ok(Box::new(encode))));
             }
             Query::Status(reply) => drop(reply.send(Ok(self.status()))),
             Query::Rollouts(wanted, reply) => {
@@ -339,6 +363,7 @@ impl EngineTask {
             conntrack: report.conntrack,
             lacks: report.lacks,
             stale: self.state.stale_report(),
+            events: self.state.events_report(),
             conntrack_scan: self.scan_status(),
             cluster,
             history: self.keeper.as_ref().map(|keeper| keeper.status().clone()),

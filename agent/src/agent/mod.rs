@@ -86,6 +86,8 @@ pub struct Settings {
     pub attempt_deadline_ns: u64,
     /// How long a pod must have failed, ready and not leaving, to be called a bad backend.
     pub bad_backend_after_ns: u64,
+    /// Whether a rollout that broke connections is told by a Kubernetes Event.
+    pub events: bool,
     /// Whether stale conntrack entries are deleted.
     pub evict: EvictMode,
     /// How long a backend must have been gone before its entries are.
@@ -101,6 +103,7 @@ impl Settings {
     fn config(&self) -> Config {
         Config {
             bad_backend_after_nanos: self.bad_backend_after_ns,
+            events: self.events,
             evict: self.evict,
             evict_after_nanos: self.evict_after_ns,
             cluster_cidrs: self.cluster_cidrs.clone(),

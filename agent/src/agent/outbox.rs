@@ -26,8 +26,12 @@ impl Outbox {
     /// Sends these, after those that wait.
     pub fn send(&mut self, requests: Vec<Request>) {
         for request in requests {
-            // Who is to be followed is said once; of these there are no more than can be followed.
-            let once = matches!(request, Request::Follow { .. } | Request::Unfollow { .. });
+            // Who is to be followed is said once, and so is an Event; of these there are no more than
+            // can be followed, or asked for at a time.
+            let once = matches!(
+                request,
+                Request::Follow { .. } | Request::Unfollow { .. } | Request::Event(_)
+            );
             if once || self.waiting.len() < WAITING {
                 self.waiting.push_back(request);
             } else {

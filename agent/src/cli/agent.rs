@@ -59,6 +59,9 @@ pub struct Args {
     /// How long a pod must have failed, ready and not leaving, to be called a bad backend, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     bad_backend_after: u64,
+    /// Whether a rollout that broke connections is told by a Kubernetes Event on its workload
+    #[arg(long, value_name = "on|off", value_enum, hide_possible_values = true, default_value_t = Switch::On)]
+    events: Switch,
     /// Delete conntrack entries that lead clients to pods that are gone: off, dry-run (only say which) or on
     #[arg(long, value_name = "off|dry-run|on", default_value = "off", value_parser = evict_mode)]
     evict_stale: EvictMode,
@@ -93,6 +96,12 @@ fn power_of_two(text: &str) -> Result<u32, String> {
     } else {
         Err("not a power of two from 4 to 1048576".to_owned())
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -146,6 +155,7 @@ pub fn run(args: Args) -> Result<(), Failed> {
         state_dir: args.state_dir,
         attempt_deadline_ns: args.attempt_deadline * 1_000_000_000,
         bad_backend_after_ns: args.bad_backend_after * 1_000_000_000,
+        events: args.events == Switch::On,
         evict: args.evict_stale,
         evict_after_ns: args.evict_after * 1_000_000_000,
         probe: Options {

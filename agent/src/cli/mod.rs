@@ -4,6 +4,8 @@ mod agent;
 mod ask;
 mod completions;
 mod doctor;
+#[cfg(all(test, feature = "probe"))]
+mod documented;
 mod explain;
 mod local;
 mod redact;

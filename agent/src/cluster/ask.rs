@@ -1,13 +1,15 @@
 //! Single requests beside the watches: rate-limited, counted, tried again where that can help.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
+use k8s_openapi::NamespaceResourceScope;
 use kube::{
-    Api, Client,
-    api::ListParams,
-    core::{ApiResource, GroupVersion, GroupVersionKind},
+    Api, Client, Resource,
+    api::{ListParams, PostParams},
+    core::{ApiResource, GroupVersion, GroupVersionKind, Status},
     runtime::watcher::DefaultBackoff,
 };
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep, timeout},
@@ -18,7 +20,7 @@ use super::{
     limit::Bucket,
     object::{Facts, Object},
     stats::ClusterStats,
-    watch::spell,
+    watch::{resource_of, spell},
 };
 
 /// All look-ups of an agent together.
@@ -38,7 +40,7 @@ const KNOWN_KINDS: usize = 64;
 pub(super) struct Unanswered {
     text: String,
     /// HTTP code; 0 for no answer, or one that makes no sense.
-    code: u16,
+    pub(super) code: u16,
 }
 
 /// Where the objects of an API version and kind are found.
@@ -120,6 +122,25 @@ impl Ask {
         }
     }
 
+    /// Creates an object; `false` if there is one of that name already.
+    pub(super) async fn create<K>(&self, namespace: &str, object: &K) -> Result<bool, Unanswered>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let params = PostParams::default();
+        let resource = spell(&resource_of::<K>());
+        match self.attempt("create", &resource, || api.create(&params, object)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Where the objects of a kind are found.
     pub(super) async fn resource(
         &self,
@@ -177,12 +198,16 @@ impl Ask {
         let begun = Instant::now();
         loop {
             self.bucket.take().await;
+            let mut is_ending = false;
             let (code, text) = match timeout(PATIENCE, request()).await {
                 Ok(Ok(answer)) => {
                     self.stats.requested(verb, counted, 200);
                     return Ok(answer);
                 }
-                Ok(Err(kube::Error::Api(status))) => (status.code, status.message),
+                Ok(Err(kube::Error::Api(status))) => {
+                    is_ending = is_of_ending_namespace(&status);
+                    (status.code, status.message)
+                }
                 Ok(Err(error @ (kube::Error::Service(_) | kube::Error::HyperError(_)))) => {
                     (0, chain(&error))
                 }
@@ -196,12 +221,14 @@ impl Ask {
             };
             self.stats.requested(verb, counted, code);
             let remedy = match code {
+                _ if is_ending => "",
                 401 => ": check the agent's credentials",
                 403 => ": grant it in the agent's ClusterRole",
                 _ => "",
             };
             let text = format!("cannot {verb} {resource}: {code} {text}{remedy}");
-            if matches!(code, 401 | 403) && self.stats.denied(verb, counted, &text) {
+            let is_denied = matches!(code, 401 | 403) && !is_ending;
+            if is_denied && self.stats.denied(verb, counted, &text) {
                 tracing::error!("denied: {text}");
             }
             let error = Unanswered { text, code };
@@ -213,4 +240,10 @@ impl Ask {
             sleep(backoff.next().unwrap_or(PATIENCE)).await;
         }
     }
+}
+
+/// A namespace that is being deleted takes nothing new (403, as of a right that is missing).
+fn is_of_ending_namespace(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }

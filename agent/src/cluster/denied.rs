@@ -11,7 +11,7 @@ const MAX_DENIED: usize = 64;
 /// A verb on a resource that the server refused the last time it was asked for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Denied {
-    /// `get`, `list` or `watch`.
+    /// `get`, `list`, `watch` or `create`.
     pub verb: &'static str,
     /// `resource.group`, as an RBAC rule spells it.
     pub resource: String,
@@ -82,6 +82,9 @@ fn costs(verb: &str, resource: &str) -> &'static str {
         ("controllerrevisions", _) => {
             "revisions of StatefulSets and DaemonSets have no number, and which one a DaemonSet \
              goes to is unknown"
+        }
+        ("events", _) => {
+            "no rollout that broke connections shows in `kubectl describe`; --events off asks for none"
         }
         ("nodes", _) => "failures of a lost node stay unknown",
         ("discovery", _) => "the resource of an unknown kind is guessed from its name",

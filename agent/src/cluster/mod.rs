@@ -9,6 +9,7 @@
 //! - `follow`: workloads with a rollout, their `ReplicaSet`s and pods, until told otherwise
 //! - `resolve`, `names`: who owns a pod that may be gone
 //! - `nodes`: whether a node is ready
+//! - `events`: the Kubernetes Event of a rollout that broke connections
 //! - `ask`, `limit`: single requests, rate-limited and tried again
 //! - `revisions`: which revision a `StatefulSet` or `DaemonSet` goes to
 //! - `timeline`: whether the server went back in time
@@ -17,6 +18,7 @@
 mod ask;
 mod connect;
 mod denied;
+mod events;
 mod follow;
 mod limit;
 mod names;
@@ -46,7 +48,7 @@ pub use object::{Complaint, Facts, Identity, Object};
 pub use stats::{ClusterSnapshot, ClusterStats, Restart, WatchName, WatchSnapshot, WatchState};
 pub use trim::{Unknown, Workload};
 
-use crate::engine::{ClusterChange, Request};
+use crate::engine::{ClusterChange, MAX_ASKED_EVENTS, Request, RolloutEvent};
 use ask::Ask;
 use follow::Followers;
 use resolve::{QUEUE, Question, Resolver};
@@ -85,6 +87,8 @@ pub async fn run(
     let followers = Followers::new(&base, ask.clone());
     let (nodes, node_queue) = nodes::Questions::new();
     let node_look_up = nodes::run(ask.clone(), base.changes.clone(), nodes.clone(), node_queue);
+    let (events, event_queue) = mpsc::channel(MAX_ASKED_EVENTS);
+    let writer = events::run(ask.clone(), base.changes.clone(), node_name.clone(), event_queue);
     let resolver = Resolver::new(ask.clone(), base.changes.clone(), base.stats.clone());
     let (questions, queue) = mpsc::channel(QUEUE);
 
@@ -99,7 +103,8 @@ pub async fn run(
     let worker = resolver.clone();
     tasks.spawn(async move { ("the owner look-up", worker.run(queue).await) });
     tasks.spawn(async move { ("the node look-up", node_look_up.await) });
-    let queues = Queues { questions, nodes };
+    tasks.spawn(async move { ("the writer of Events", writer.await) });
+    let queues = Queues { questions, nodes, events };
     tasks.spawn(async move {
         ("the dispatch of requests", dispatch(requests, followers, resolver, queues).await)
     });
@@ -135,6 +140,7 @@ async fn version(ask: Ask, changes: Changes) -> stream::Stopped {
 struct Queues {
     questions: mpsc::Sender<Question>,
     nodes: nodes::Questions,
+    events: mpsc::Sender<Box<RolloutEvent>>,
 }
 
 /// Hands each request on without ever waiting for the API server or for a receiver: the engine that
@@ -143,7 +149,7 @@ async fn dispatch(
     mut requests: mpsc::Receiver<Request>,
     mut followers: Followers,
     resolver: Arc<Resolver>,
-    Queues { questions, nodes }: Queues,
+    Queues { questions, nodes, events }: Queues,
 ) -> stream::Stopped {
     loop {
         let request = tokio::select! {
@@ -155,6 +161,12 @@ async fn dispatch(
                 resolver.put(Question { namespace, pod, uid }, &questions);
             }
             Some(Request::Node { name }) => nodes.put(name),
+            Some(Request::Event(event)) => {
+                // The queue holds as many as the engine asks for at a time.
+                if events.try_send(event).is_err() {
+                    tracing::warn!("more Events were to be written than the engine asks for");
+                }
+            }
             Some(Request::Follow { workload, api_version, since }) => {
                 followers.follow(workload, api_version, &since);
             }

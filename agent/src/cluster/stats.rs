@@ -219,7 +219,7 @@ impl ClusterStats {
 
     /// A request was answered with this code; 0: not at all.
     pub(super) fn requested(&self, verb: &'static str, resource: &str, code: u16) {
-        if matches!(code, 200 | 404) {
+        if matches!(code, 200 | 404 | 409) {
             lock(&self.denied).lift(verb, resource);
         }
         let mut requests = lock(&self.requests);

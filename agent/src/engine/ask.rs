@@ -104,6 +104,17 @@ pub(super) fn follow_unsettled(state: &mut State, out: &mut Outputs) {
     }
 }
 
+/// The API version of a workload's kind.
+pub(super) fn api_version(state: &State, workload_uid: &str) -> Arc<str> {
+    let known = state.owners.workload_by_uid(workload_uid);
+    let known = known.map(|facts| facts.object.api_version.clone());
+    let said_by_set = || {
+        let set = state.owners.replica_sets_of(workload_uid).next()?;
+        set.owner.as_ref().map(|owner| owner.api_version.clone())
+    };
+    known.or_else(said_by_set).unwrap_or_else(|| "apps/v1".into())
+}
+
 fn follow_workload(state: &mut State, workload: WorkloadKey, since: &Arc<str>, out: &mut Outputs) {
     let uid = workload.uid.clone();
     if state.followed.contains_key(&uid) {
@@ -117,12 +128,7 @@ fn follow_workload(state: &mut State, workload: WorkloadKey, since: &Arc<str>, o
         return;
     }
     state.not_followed.remove(&uid);
-    let known = state.owners.workload_by_uid(&uid).map(|facts| facts.object.api_version.clone());
-    let said_by_set = || {
-        let set = state.owners.replica_sets_of(&uid).next()?;
-        set.owner.as_ref().map(|owner| owner.api_version.clone())
-    };
-    let api_version = known.or_else(said_by_set).unwrap_or_else(|| "apps/v1".into());
+    let api_version = api_version(state, &uid);
     let followed = Followed { since: state.now, workload: workload.clone() };
     state.followed.insert(uid, followed);
     out.requests.push(Request::Follow { workload, api_version, since: since.clone() });

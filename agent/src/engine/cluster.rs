@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use super::{ClusterChange, Outputs, State, Watch, ask, converge, dialled, local, stale};
+use super::{ClusterChange, Outputs, State, Watch, announce, ask, converge, dialled, local, stale};
 use crate::{
     endpoints::{Change, Lifetime},
     model::{Mono, Rollout},
@@ -76,6 +76,9 @@ pub(super) fn changed(state: &mut State, change: ClusterChange, out: &mut Output
         }
         ClusterChange::Node { name, facts } => state.nodes.answered(&name, facts, at),
         ClusterChange::Version(version) => state.kubernetes = Some(version),
+        ClusterChange::EventWritten { rollout, result } => {
+            announce::answered(state, &rollout, result);
+        }
         ClusterChange::VersionsRestarted => state.owners.versions_restarted(),
         ClusterChange::Synced(synced) => {
             if state.synced != synced {

@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use super::{FreshSyns, State};
-use crate::model::{Convergence, Mono, Rollout, RolloutId};
+use crate::{
+    endpoints::Lifetime,
+    model::{Convergence, Mono, Rollout, RolloutId},
+};
 
 /// Resolution of the API's times.
 const SECOND: u64 = 1_000_000_000;
@@ -112,8 +115,16 @@ fn measure(
         nanos: after.map(|fresh| fresh.last.since(deletion)),
         fresh_syns_after: after.map_or(0, |fresh| count_after(fresh, deletion.plus(precision))),
         first_refused: None,
+        lag_nanos: told(life, deletion).filter(|_| was_seen).map(|told| told.since(deletion)),
     };
     Some((rollout.id.clone(), deletion, measured))
+}
+
+/// When this node was told that a pod's endpoint leaves for its deletion: not when it was merely not
+/// ready before.
+fn told(life: &Lifetime, deletion: Mono) -> Option<Mono> {
+    let told = life.left.into_iter().chain(life.terminating).chain(life.gone);
+    told.filter(|told| *told >= deletion).min()
 }
 
 /// Fresh SYNs that certainly came after a point in time: those of later seconds, and the last one.

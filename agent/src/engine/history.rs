@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Config, FailureReport, GapReason, GapReport, MAX_GAPS, Outputs, RolloutReport, State, Watch,
-    ask, coverage::KeptCoverage,
+    announce, ask, coverage::KeptCoverage,
 };
 use crate::{
     endpoints::{Lifetime, Name},
-    model::{Clock, Failure, Mono, Wall},
+    model::{Clock, Failure, Mono, Wall, last_happened},
     owners::KeptOwners,
     rollouts::{KeptRollouts, MAX_ROLLOUTS},
 };
@@ -126,6 +126,7 @@ pub(super) fn recall(state: &mut State, recalled: Recalled, out: &mut Outputs) {
     before.now = history.clock.mono;
     take_up(&mut before, history, &mut Outputs::default());
     before.coverage.is_past();
+    state.events.lost += u64::try_from(before.events_open()).unwrap_or(u64::MAX);
     let mut past = std::mem::take(&mut before.past);
     past.failures.extend(before.failures().map(|failure| before.failure_report(failure)));
     past.rollouts.extend(before.rollouts().all().map(|rollout| before.rollout_report(rollout)));
@@ -146,6 +147,7 @@ fn take_up(state: &mut State, history: History, out: &mut Outputs) {
     state.endpoints.recall(history.lifetimes, at);
     state.owners.recall(history.owners);
     state.rollouts.recall(history.rollouts, state.now);
+    announce::recall(state);
     ask::follow_unsettled(state, out);
     let mut endpoints: Vec<_> = state.endpoints.all().map(|life| life.endpoint).collect();
     endpoints.dedup();
@@ -170,9 +172,8 @@ impl Past {
     fn forget(&mut self, horizon: Wall) {
         self.failures.retain(|failure| failure.ended >= horizon);
         self.rollouts.retain(|rollout| {
-            let last = [rollout.completed, rollout.last_failure, rollout.last_old_pod_gone];
-            let last = last.into_iter().flatten().max().unwrap_or(rollout.started);
-            last.max(rollout.started) >= horizon
+            let later = [rollout.completed, rollout.last_failure, rollout.last_old_pod_gone];
+            last_happened(rollout.started, later) >= horizon
         });
         self.gaps.retain(|gap| gap.until >= horizon);
         while self.failures.len() > super::MAX_FAILURES {

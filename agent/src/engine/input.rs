@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Recalled;
 use crate::model::{
-    Clock, ConntrackEntry, EntryKey, EvictionResult, Mono, NodeFacts, ObjectRef, PodFacts,
-    ReplicaSetFacts, ServiceFacts, Sighting, SliceFacts, WorkloadFacts, WorkloadKey,
+    Clock, ConntrackEntry, EntryKey, EventResult, EvictionResult, Mono, NodeFacts, ObjectRef,
+    PodFacts, ReplicaSetFacts, RolloutId, ServiceFacts, Sighting, SliceFacts, Wall, WorkloadFacts,
+    WorkloadKey,
 };
 
 /// One input with the time at which the agent received it.
@@ -179,6 +180,13 @@ pub enum ClusterChange {
     },
     /// The API server's version, as `/version` says it, e.g. `v1.33.1`.
     Version(Arc<str>),
+    /// The answer to [`Request::Event`].
+    EventWritten {
+        /// Of which rollout.
+        rollout: RolloutId,
+        /// What became of it.
+        result: EventResult,
+    },
     /// Versions have begun anew: the API server was restored, and is behind what it said before.
     /// Everything is listed anew after this, and what it says is how things are.
     VersionsRestarted,
@@ -221,4 +229,23 @@ pub enum Request {
         /// The workload.
         workload: WorkloadKey,
     },
+    /// Write this Event: answered by [`ClusterChange::EventWritten`].
+    Event(Box<RolloutEvent>),
+}
+
+/// A Kubernetes Event on a workload, of type Warning: one of its rollouts broke connections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RolloutEvent {
+    /// The rollout.
+    pub rollout: RolloutId,
+    /// The Event's own name; every node would give it the same.
+    pub name: Arc<str>,
+    /// The workload.
+    pub workload: WorkloadKey,
+    /// API version of its kind, e.g. `apps/v1`.
+    pub api_version: Arc<str>,
+    /// What happened, at most 1,024 bytes.
+    pub note: String,
+    /// When it was said.
+    pub at: Wall,
 }

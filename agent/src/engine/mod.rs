@@ -11,6 +11,7 @@
 //! - `cluster`: what the API server said
 //! - `local`: which addresses are this node's pods
 //! - `ask`: what the API server is asked, and whom it is asked to follow
+//! - `announce`: the Kubernetes Event of a rollout that broke connections
 //! - `dialled`: which Services this node's clients dial, and how often
 //! - `verdicts`: failures held until they can be decided
 //! - `clients`: whose connections failed
@@ -19,6 +20,7 @@
 //! - `coverage`: since when this agent is there, and the gaps
 //! - `history`: what outlives the agent
 
+mod announce;
 mod ask;
 mod clients;
 mod cluster;
@@ -35,10 +37,13 @@ mod state;
 mod step;
 mod verdicts;
 
+pub use announce::EventCounts;
+pub(crate) use announce::MAX_ASKED_EVENTS;
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
 pub use history::{History, Past, Recalled};
 pub use input::{
-    AttemptCounts, ClusterChange, ConntrackScan, Evicted, FreshSyns, Input, Lost, Request, What,
+    AttemptCounts, ClusterChange, ConntrackScan, Evicted, FreshSyns, Input, Lost, Request,
+    RolloutEvent, What,
 };
 pub use lanes::{LaneReport, LanesReport, MAX_LANES};
 pub use report::{
@@ -47,5 +52,5 @@ pub use report::{
     WorkloadReport, seconds,
 };
 pub use stale::{StaleEndpoint, StaleSum};
-pub use state::{Config, EvictMode, Eviction, FailureLabels, MAX_FAILURES, Outputs, State, Watch};
+pub use state::{Config, EvictMode, Eviction, MAX_FAILURES, Outputs, State, Watch};
 pub use step::step;

@@ -141,6 +141,10 @@ pub struct ConvergenceReport {
     /// such SYN was seen. Too long by `precision_seconds` at most.
     #[serde(default)]
     pub listener_gap_seconds: Option<f64>,
+    /// Control-plane lag: deletion → this node was told that the endpoint leaves, in seconds. Null: not
+    /// measured. Too long by `precision_seconds` at most.
+    #[serde(default)]
+    pub control_plane_lag_seconds: Option<f64>,
     /// The node it ran on, if that is known.
     #[serde(default)]
     pub node: Option<Arc<str>>,
@@ -396,10 +400,7 @@ impl State {
             side: failure.side,
             phase: failure.phase,
             rollout: failure.rollout.clone(),
-            revision: rollout.map(|rollout| match rollout.to.revision {
-                Some(number) => number.to_string(),
-                None => rollout.to.hash.to_string(),
-            }),
+            revision: rollout.map(Rollout::revision),
             evidence: failure.evidence.clone(),
         }
     }
@@ -491,6 +492,7 @@ impl State {
                 precision_seconds: seconds(known.precision_nanos),
                 last_fresh_syn: known.last_fresh_syn.map(|at| clock.wall(at)),
                 listener_gap_seconds: known.first_refused.map(after),
+                control_plane_lag_seconds: known.lag_nanos.map(seconds),
                 node: pod.and_then(|pod| pod.facts.node.clone()),
                 gone_seconds: pod.and_then(|pod| pod.gone).map(after),
                 exit_codes: pod.map(|pod| pod.facts.exit_codes.clone()).unwrap_or_default(),

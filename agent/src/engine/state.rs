@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AttemptCounts, Request,
+    announce::EventCounts,
     ask::{Asked, Followed, MAX_ASKED, MAX_NOT_FOLLOWED},
     coverage::Coverage,
     history::Past,
@@ -22,7 +23,7 @@ use crate::{
     closed::names,
     endpoints::{Endpoints, Name},
     failing::Failing,
-    model::{Cause, Class, Clock, EntryKey, Failure, Mono, Phase, Wall, WorkloadKey},
+    model::{Clock, EntryKey, Failure, Mono, Wall, WorkloadKey},
     nodes::Nodes,
     owners::{Owners, remembered::Remembered},
     rollouts::Rollouts,
@@ -41,6 +42,9 @@ pub struct Config {
     /// A pod that does not leave is a bad backend when it has failed for so long.
     #[serde(default = "bad_backend_after")]
     pub bad_backend_after_nanos: u64,
+    /// Whether a rollout that broke connections is told by a Kubernetes Event.
+    #[serde(default)]
+    pub events: bool,
     /// Whether stale conntrack entries are deleted.
     #[serde(default)]
     pub evict: EvictMode,
@@ -88,6 +92,7 @@ impl Config {
             max_held: 10_000,
             max_failures: MAX_FAILURES,
             bad_backend_after_nanos: bad_backend_after(),
+            events: false,
             evict: EvictMode::Off,
             evict_after_nanos: evict_after(),
             cluster_cidrs: Vec::new(),
@@ -152,25 +157,6 @@ pub struct Eviction {
     pub dry_run: bool,
 }
 
-/// Labels under which a failure is counted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct FailureLabels {
-    /// Namespace.
-    pub namespace: Arc<str>,
-    /// Service.
-    pub service: Arc<str>,
-    /// Kind of the workload.
-    pub workload_kind: Arc<str>,
-    /// Name of the workload.
-    pub workload: Arc<str>,
-    /// Class.
-    pub class: Class,
-    /// Cause.
-    pub cause: Cause,
-    /// Phase.
-    pub phase: Phase,
-}
-
 /// The state.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -201,6 +187,7 @@ pub struct State {
     /// Workloads followed, by UID.
     pub(super) followed: BTreeMap<Arc<str>, Followed>,
     pub(super) coverage: Coverage,
+    pub(super) events: EventCounts,
     /// The API server's version, once it has said it.
     pub(super) kubernetes: Option<Arc<str>>,
     /// Unanswered entries of the conntrack table.
@@ -258,6 +245,7 @@ impl State {
             asked: Remembered::new(MAX_ASKED),
             followed: BTreeMap::new(),
             coverage: Coverage::default(),
+            events: EventCounts::default(),
             kubernetes: None,
             stale: Table::default(),
             stale_figures: Figures::default(),

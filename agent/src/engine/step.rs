@@ -1,8 +1,8 @@
 //! One input, one step.
 
 use super::{
-    Gap, GapReason, Input, Lost, Outputs, State, Watch, What, ask, cluster, converge, dialled,
-    history, stale, verdicts,
+    Gap, GapReason, Input, Lost, Outputs, State, Watch, What, announce, ask, cluster, converge,
+    dialled, history, stale, verdicts,
 };
 use crate::{
     attempts::Outcome,
@@ -69,6 +69,7 @@ fn tick(state: &mut State, clock: Clock, out: &mut Outputs) {
     }
     verdicts::decide_held(state, out);
     stale::tick(state, out);
+    announce::tick(state, out);
 }
 
 fn forget(state: &mut State, out: &mut Outputs) {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use super::{Outputs, State, ask, clients, converge, stale};
+use super::{Outputs, State, announce, ask, clients, converge, stale};
 use crate::{
     attempts::Failed,
     attribute::{self, Blame, Decision, Known, service_dialled},
@@ -205,6 +205,9 @@ fn conclude(state: &mut State, held: &Held, blame: Blame, out: &mut Outputs) {
             converge::refused(rollout, backend, &blame.pod, ended);
         }
         clients::count(rollout, client.clone());
+        if state.config.events {
+            announce::failed(rollout, &state.config.node, state.now);
+        }
     }
     let (namespace, service) = held.service.clone().unwrap_or((blame.namespace, blame.service));
     let failure = Failure {

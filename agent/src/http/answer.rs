@@ -18,8 +18,8 @@ use crate::{
 
 /// A question to the engine's task.
 pub enum Query {
-    /// `/metrics`
-    Metrics(oneshot::Sender<Answer<Vec<u8>>>),
+    /// `/metrics`; only brought up to date, and encoded elsewhere
+    Metrics(oneshot::Sender<Answer<Encode>>),
     /// `/api/v1/status`, `/readyz`
     Status(oneshot::Sender<Answer<StatusAnswer>>),
     /// `/api/v1/rollouts`
@@ -29,6 +29,9 @@ pub enum Query {
     /// `/api/v1/lanes`; no such rollout: `None`
     Lanes(RolloutId, oneshot::Sender<Answer<Option<LanesAnswer>>>),
 }
+
+/// Encodes what is scraped; for a thread that may block.
+pub type Encode = Box<dyn FnOnce() -> Answer<Vec<u8>> + Send>;
 
 /// An answer, or why there is none.
 pub type Answer<T> = Result<T, String>;
@@ -87,6 +90,8 @@ pub struct StatusAnswer {
     pub lacks: Vec<Lacking>,
     /// Stale conntrack entries now: new connections that reuse their ports go nowhere.
     pub stale: StaleReport,
+    /// Kubernetes Events of rollouts, by what became of them; `open`: still to be written.
+    pub events: BTreeMap<&'static str, u64>,
     /// The scans that find them.
     pub conntrack_scan: ScanStatus,
     /// The API server's side.

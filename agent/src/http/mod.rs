@@ -21,8 +21,8 @@ mod serve;
 mod wanted;
 
 pub use answer::{
-    Answer, FailuresAnswer, HistoryStatus, LanesAnswer, PlaybackReport, Query, RolloutsAnswer,
-    ScanStatus, StatusAnswer,
+    Answer, Encode, FailuresAnswer, HistoryStatus, LanesAnswer, PlaybackReport, Query,
+    RolloutsAnswer, ScanStatus, StatusAnswer,
 };
 #[cfg(feature = "probe")]
 pub(crate) use answer::{failures, lanes, rollouts};

@@ -142,6 +142,7 @@ impl Playback {
             conntrack: true,
             lacks: Vec::new(),
             stale: state.stale_report(),
+            events: state.events_report(),
             conntrack_scan: ScanStatus {
                 scans: self.scans,
                 failed: 0,

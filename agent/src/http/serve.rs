@@ -118,11 +118,20 @@ async fn ask<T>(
     answer.await.map_err(|_| "the agent is shutting down".to_owned())?
 }
 
+/// Encoding takes a while where there are many series: it stalls neither the engine nor the tasks that
+/// share a thread with this one.
 async fn metrics(State(engine): State<Engine>) -> Response {
-    match ask(&engine, Question::Metrics).await {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
-            .into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    let encode = match ask(&engine, Question::Metrics).await {
+        Ok(encode) => encode,
+        Err(error) => return unavailable(&error),
+    };
+    match tokio::task::spawn_blocking(encode).await {
+        Ok(Ok(text)) => {
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+                .into_response()
+        }
+        Ok(Err(error)) => unavailable(&error),
+        Err(error) => unavailable(&error.to_string()),
     }
 }
 
@@ -144,5 +153,55 @@ async fn json<T: Serialize>(
     match ask(&engine, query).await {
         Ok(answer) => Json(answer).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, http::Request};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// One thread for everything, so that whatever waits in it holds up all the rest.
+    #[tokio::test(flavor = "current_thread")]
+    async fn while_a_scrape_is_encoded_the_engine_and_the_other_tasks_go_on() {
+        let (queries, mut asked) = mpsc::channel(4);
+        let (finish, encoding) = std::sync::mpsc::channel::<&str>();
+        let (begun, begins) = oneshot::channel();
+        let engine = tokio::spawn(async move {
+            let (mut once, mut begun) = (Some(encoding), Some(begun));
+            while let Some(question) = asked.recv().await {
+                match question {
+                    Question::Metrics(reply) => {
+                        let (encoding, begun) = (once.take().unwrap(), begun.take().unwrap());
+                        let encode = move || {
+                            begun.send(()).unwrap();
+                            Ok(encoding.recv().unwrap().as_bytes().to_vec())
+                        };
+                        assert!(reply.send(Ok(Box::new(encode))).is_ok());
+                    }
+                    Question::Status(reply) => drop(reply.send(Err("I am here".to_owned()))),
+                    _ => panic!("nobody asked for it"),
+                }
+            }
+        });
+        let router = operations(queries);
+        let get = |path: &str| {
+            router.clone().oneshot(Request::get(path).body(Body::empty()).expect("a request"))
+        };
+        let body = async |answer: Response| {
+            let bytes = axum::body::to_bytes(answer.into_body(), 1_000).await.expect("a body");
+            String::from_utf8(bytes.to_vec()).expect("text")
+        };
+        let scrape = tokio::spawn(get("/metrics"));
+        begins.await.expect("it is being encoded");
+        let ready = get("/readyz").await.expect("an answer");
+        assert_eq!(body(ready).await, "I am here\n");
+        assert!(!scrape.is_finished(), "it is still being encoded");
+        finish.send("x 1\n").expect("it waits for it");
+        let scraped = scrape.await.expect("no panic").expect("an answer");
+        assert_eq!((scraped.status(), body(scraped).await), (StatusCode::OK, "x 1\n".to_owned()));
+        engine.abort();
     }
 }

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, core::AtomicI64};
 
-use super::{raise, registry::Registry};
+use super::{passing::Passing, raise, registry::Registry};
 use crate::{cluster::ClusterSnapshot, engine::State};
 
 /// The families.
 pub(super) struct ClusterMetrics {
     skipped: IntCounterVec,
     stale: IntCounterVec,
-    denied: IntGaugeVec,
+    denied: Passing<AtomicI64>,
     followed: IntGauge,
     follow_refused: IntCounter,
     look_ups_dropped: IntCounter,
+    events: IntCounterVec,
 }
 
 impl ClusterMetrics {
@@ -35,10 +36,10 @@ impl ClusterMetrics {
                 ),
                 &["resource"],
             )),
-            denied: registry.add(IntGaugeVec::new(
+            denied: Passing::new(registry.add(IntGaugeVec::new(
                 Opts::new("api_denied", "1 for what the API server forbids; status has the rest."),
                 &["verb", "resource"],
-            )),
+            ))),
             followed: registry.add(IntGauge::new("workloads_followed", "Workloads followed now.")),
             follow_refused: registry.add(IntCounter::new(
                 "workloads_not_followed_total",
@@ -48,12 +49,20 @@ impl ClusterMetrics {
                 "owner_lookups_dropped_total",
                 "Owner look-ups dropped because too many waited.",
             )),
+            events: registry.add(IntCounterVec::new(
+                Opts::new(
+                    "kubernetes_events_total",
+                    "Events of rollouts that broke connections: created, exists (another node wrote it), \
+                     denied, failed, lost (never written).",
+                ),
+                &["result"],
+            )),
         }
     }
 
     /// Takes over what is counted elsewhere.
     pub(super) fn observe(
-        &self,
+        &mut self,
         counted: &mut BTreeMap<(&'static str, Vec<String>), u64>,
         cluster: &ClusterSnapshot,
         state: &State,
@@ -64,10 +73,15 @@ impl ClusterMetrics {
         for (name, watch) in &cluster.watches {
             raise(counted, "stale", &[name.name()], watch.stale, &self.stale);
         }
-        self.denied.reset();
-        for denied in &cluster.denied {
-            self.denied.with_label_values(&[denied.verb, &denied.resource]).set(1);
+        let events = state.events();
+        let results = events.by_result().map(|(result, count)| (result.name(), count));
+        for (result, count) in results.chain([("lost", events.lost)]) {
+            raise(counted, "kubernetes_events", &[result], count, &self.events);
         }
+        for denied in &cluster.denied {
+            self.denied.set(&[denied.verb, &denied.resource], 1);
+        }
+        self.denied.sweep();
         self.followed.set(i64::try_from(cluster.followed).unwrap_or(i64::MAX));
         let refused = state.follow_refused() + cluster.follow_refused;
         for (counter, value) in
@@ -103,7 +117,7 @@ mod tests {
         let mut state = State::new(Config::new("n1"));
         let mut lines = || {
             metrics.observe(&mut state, &[], &cluster);
-            let text = String::from_utf8(metrics.encode().expect("text")).expect("UTF-8");
+            let text = String::from_utf8(metrics.scrape().encode().expect("text")).expect("UTF-8");
             text.lines().map(str::to_owned).collect::<Vec<_>>()
         };
         lines();
@@ -118,7 +132,7 @@ mod tests {
         }
         cluster.denied.clear();
         metrics.observe(&mut state, &[], &cluster);
-        let text = String::from_utf8(metrics.encode().expect("text")).expect("UTF-8");
+        let text = String::from_utf8(metrics.scrape().encode().expect("text")).expect("UTF-8");
         assert!(!text.contains("rollrace_api_denied{"), "granted again");
     }
 }

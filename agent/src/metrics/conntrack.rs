@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use prometheus::{Counter, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
+use prometheus::{
+    Counter, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, core::AtomicF64,
+};
 
-use super::{raise, registry::Registry};
+use super::{passing::Passing, raise, registry::Registry};
 use crate::{
     agent::ScanReport,
     engine::State,
@@ -14,7 +16,7 @@ use crate::{
 /// The families.
 pub(super) struct ConntrackMetrics {
     stale: IntGaugeVec,
-    expiry: GaugeVec,
+    expiry: Passing<AtomicF64>,
     evictions: IntCounterVec,
     entries: Gauge,
     limit: Gauge,
@@ -36,13 +38,13 @@ impl ConntrackMetrics {
                 ),
                 &["protocol"],
             )),
-            expiry: registry.add(GaugeVec::new(
+            expiry: Passing::new(registry.add(GaugeVec::new(
                 Opts::new(
                     "stale_conntrack_expiry_timestamp_seconds",
                     "When the last stale entry expires; absent without any, +Inf where clients keep some alive."
                 ),
                 &["protocol"],
-            )),
+            ))),
             evictions: registry.add(IntCounterVec::new(
                 Opts::new(
                     "stale_conntrack_evictions_total",
@@ -86,12 +88,11 @@ impl ConntrackMetrics {
 
     /// Takes over what is counted elsewhere.
     pub(super) fn observe(
-        &self,
+        &mut self,
         counted: &mut BTreeMap<(&'static str, Vec<String>), u64>,
         state: &State,
         report: &ScanReport,
     ) {
-        self.expiry.reset();
         for protocol in Transport::ALL {
             let labels = [protocol.name()];
             let sum = state.stale_by_protocol().get(protocol).copied().unwrap_or_default();
@@ -100,9 +101,10 @@ impl ConntrackMetrics {
             if let Some(expires) = sum.expires {
                 let at = state.clock().wall(expires).as_duration().as_secs_f64();
                 let at = if sum.refreshed { f64::INFINITY } else { at };
-                self.expiry.with_label_values(&labels).set(at);
+                self.expiry.set(&labels, at);
             }
         }
+        self.expiry.sweep();
         for result in EvictionResult::ALL {
             let count = state.evictions().get(result).copied().unwrap_or(0);
             raise(counted, "evictions", &[result.name()], count, &self.evictions);

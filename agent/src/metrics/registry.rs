@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn what_the_process_uses_is_on_metrics_under_the_usual_names() {
-        let text = String::from_utf8(Metrics::new().encode().expect("text")).expect("UTF-8");
+        let text =
+            String::from_utf8(Metrics::new().scrape().encode().expect("text")).expect("UTF-8");
         assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
     }
 }

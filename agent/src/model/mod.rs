@@ -20,7 +20,10 @@ pub use facts::{
     SliceFacts, SlicePort, WorkloadFacts, WorkloadStatus,
 };
 pub use node::NodeFacts;
-pub use rollout::{Convergence, MAX_CLIENTS, Revision, Rollout, RolloutId, WorkloadKey};
+pub use rollout::{
+    Convergence, EventResult, EventState, MAX_CLIENTS, Revision, Rollout, RolloutId, WorkloadKey,
+    last_happened,
+};
 pub use template::{
     ContainerFacts, DEFAULT_GRACE_SECONDS, PreStopFacts, ProbeFacts, StrategyFacts, TemplateFacts,
 };

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{Class, Mono, Phase, Side, TemplateFacts, Wall};
+use crate::closed::names;
 
 /// A workload's identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -72,6 +73,42 @@ pub struct Revision {
     pub template: Option<Arc<TemplateFacts>>,
 }
 
+names! {
+    /// What became of the writing of a Kubernetes Event.
+    EventResult {
+        /// Written by this node.
+        Created = "created",
+        /// Another node had written it: that is as good.
+        Exists = "exists",
+        /// The API server forbids it.
+        Denied = "denied",
+        /// It was not taken, or no answer came.
+        Failed = "failed",
+    }
+}
+
+/// How far the Kubernetes Event of a rollout is, that says that connections failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventState {
+    /// There is nothing to tell, or nobody wants to know.
+    #[default]
+    None,
+    /// It is to be written then.
+    Due(Mono),
+    /// The API server is asked to write it.
+    Asked,
+    /// An answer came, whatever it was.
+    Done,
+}
+
+impl EventState {
+    /// Whether it is still to be written.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Due(_) | Self::Asked)
+    }
+}
+
 /// The most client workloads told apart in one rollout.
 pub const MAX_CLIENTS: usize = 32;
 
@@ -115,9 +152,22 @@ pub struct Rollout {
     pub last_failure: Option<Mono>,
     /// Pods leaving by it, and how long this node's proxy still chose them.
     pub convergence: Vec<Convergence>,
+    /// How far its Kubernetes Event is.
+    #[serde(default)]
+    pub event: EventState,
 }
 
 impl Rollout {
+    /// When something last happened of it.
+    pub fn last_happened(&self) -> Mono {
+        last_happened(self.started, [self.completed, self.last_failure, self.last_old_pod_gone])
+    }
+
+    /// Its revision as people name it: the number, or the hash where there is none.
+    pub fn revision(&self) -> String {
+        self.to.revision.map_or_else(|| self.to.hash.to_string(), |number| number.to_string())
+    }
+
     /// Failures on this node, by class.
     pub fn failures(&self) -> BTreeMap<Class, u64> {
         self.failures_by_phase
@@ -130,6 +180,11 @@ impl Rollout {
     pub fn failures_after(&self) -> u64 {
         self.failures_by_phase.values().filter_map(|phases| phases.get(&Phase::After)).sum()
     }
+}
+
+/// The last of what may have happened after a start.
+pub fn last_happened<T: Copy + Ord>(started: T, later: [Option<T>; 3]) -> T {
+    later.into_iter().flatten().fold(started, T::max)
 }
 
 /// How long after a pod's deletion this node still sent fresh connections to it.
@@ -156,4 +211,9 @@ pub struct Convergence {
     /// closed by then.
     #[serde(default)]
     pub first_refused: Option<Mono>,
+    /// Control-plane lag: from the deletion to when the watch told this node that the endpoint leaves;
+    /// up to `precision_nanos` less. `None`: it had left for another reason before the deletion, or the
+    /// agent was not there.
+    #[serde(default)]
+    pub lag_nanos: Option<u64>,
 }

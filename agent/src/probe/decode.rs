@@ -160,30 +160,6 @@ mod tests {
 
     use super::*;
 
-    fn bytes_of(event: &Event) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.extend(event.ns.to_ne_bytes());
-        out.extend(event.started_ns.to_ne_bytes());
-        let attempt = &event.attempt;
-        out.extend(attempt.first_ns.to_ne_bytes());
-        out.extend(attempt.last_ns.to_ne_bytes());
-        out.extend(attempt.backend.address.octets());
-        out.extend(attempt.backend.port.to_ne_bytes());
-        out.extend([0; 2]);
-        out.extend(attempt.isn.to_ne_bytes());
-        out.extend(attempt.syns.to_ne_bytes());
-        out.extend(attempt.flags.to_ne_bytes());
-        out.extend(attempt.payload.to_ne_bytes());
-        out.extend(event.tuple.src.octets());
-        out.extend(event.tuple.dst.octets());
-        out.extend(event.tuple.sport.to_ne_bytes());
-        out.extend(event.tuple.dport.to_ne_bytes());
-        for word in [event.kind, event.code, event.family] {
-            out.extend(word.to_ne_bytes());
-        }
-        out
-    }
-
     #[test]
     fn a_refusal_keeps_tuple_backend_and_isn() {
         let v4 = |a, b, c, d| Address::v4(u32::from_ne_bytes([a, b, c, d]));
@@ -201,7 +177,7 @@ mod tests {
             },
             ..Event::default()
         };
-        let seen = decode(&bytes_of(&event), &Layout::default()).unwrap();
+        let seen = decode(&event.to_bytes(), &Layout::default()).unwrap();
         let Sighting::Answered { attempt, answer: Answer::Rst, at: Mono(9) } = seen else {
             panic!("{seen:?}")
         };
@@ -214,7 +190,7 @@ mod tests {
     #[test]
     fn an_unknown_kind_and_a_short_record_are_errors() {
         let event = Event { kind: 99, ..Event::default() };
-        assert_eq!(decode(&bytes_of(&event), &Layout::default()), Err(DecodeError::Kind(99)));
+        assert_eq!(decode(&event.to_bytes(), &Layout::default()), Err(DecodeError::Kind(99)));
         assert_eq!(decode(&[0; 3], &Layout::default()), Err(DecodeError::Length(3)));
     }
 

@@ -17,7 +17,7 @@ pub use recall::KeptRollouts;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    model::{Clock, Mono, Revision, Rollout, RolloutId, WorkloadKey},
+    model::{Clock, EventState, Mono, Revision, Rollout, RolloutId, WorkloadKey},
     owners::{MAX_OWNERS, Owners, Place, remembered::Remembered, revision},
 };
 
@@ -64,6 +64,8 @@ pub struct Rollouts {
     seen: Remembered<Seen>,
     /// Rollouts forgotten for want of room.
     pub forgotten: u64,
+    /// Of these, those whose Kubernetes Event was not written yet.
+    pub forgotten_events: u64,
     /// Targets of a workload forgotten for want of room.
     pub forgotten_targets: u64,
 }
@@ -93,6 +95,7 @@ impl Default for Rollouts {
             found_complete: BTreeSet::new(),
             seen: Remembered::new(MAX_OWNERS),
             forgotten: 0,
+            forgotten_events: 0,
             forgotten_targets: 0,
         }
     }
@@ -265,6 +268,7 @@ impl Rollouts {
             first_failure: None,
             last_failure: None,
             convergence: Vec::new(),
+            event: EventState::None,
         };
         self.put(rollout);
     }
@@ -279,7 +283,9 @@ impl Rollouts {
         if self.order.len() > MAX_ROLLOUTS {
             let oldest = self.order.remove(0);
             self.forgotten += 1;
-            self.by_id.remove(&oldest);
+            let removed = self.by_id.remove(&oldest);
+            let was_told = removed.is_none_or(|rollout| !rollout.event.is_open());
+            self.forgotten_events += u64::from(!was_told);
             self.found_complete.remove(&oldest);
         }
     }
@@ -361,6 +367,11 @@ impl Rollouts {
     /// All of them, oldest first.
     pub fn all(&self) -> impl DoubleEndedIterator<Item = &Rollout> {
         self.order.iter().filter_map(|id| self.by_id.get(id))
+    }
+
+    /// All of them, to change them.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Rollout> {
+        self.by_id.values_mut()
     }
 
     /// Rollouts of a workload, oldest first.

@@ -36,11 +36,7 @@ impl KeptRollouts {
 impl Rollouts {
     /// What a later agent needs: rollouts of which something happened since `horizon`.
     pub fn kept(&self, horizon: Mono) -> KeptRollouts {
-        let is_recent = |rollout: &&Rollout| {
-            let last = [rollout.completed, rollout.last_failure, rollout.last_old_pod_gone];
-            let last = last.into_iter().flatten().max().unwrap_or(rollout.started);
-            last.max(rollout.started) >= horizon
-        };
+        let is_recent = |rollout: &&Rollout| rollout.last_happened() >= horizon;
         let rollouts: Vec<Kept> = self
             .all()
             .filter(is_recent)

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     agent::Agent,
-    objects::{controller_revision, deployment, owned, pod, replica_set, workload},
+    objects::{controller_revision, deployment, owned, pod, replica_set, rollout_event, workload},
     support::api_server::{ApiServer, Call, Reply, Step},
 };
 
@@ -36,6 +36,9 @@ fn granted() -> BTreeSet<(String, String)> {
 }
 
 fn verb(call: &Call) -> &'static str {
+    if call.is_create() {
+        return "create";
+    }
     match (call.is_watch(), call.resource.contains('/')) {
         (true, _) => "watch",
         (false, true) => "get",
@@ -49,6 +52,9 @@ fn kind_of(resource: &str) -> &str {
 
 /// A cluster with a workload of each kind.
 fn everything(call: &Call) -> Reply {
+    if call.is_create() {
+        return Reply::Created(call.created.clone());
+    }
     let log = workload("DaemonSet", "log", json!({}));
     let db = workload("StatefulSet", "db", json!({}));
     let mut canary = workload("Rollout", "canary", json!({}));
@@ -116,6 +122,7 @@ async fn exercise(agent: &mut Agent) -> Vec<ClusterChange> {
         agent.ask(resolve(pod)).await;
     }
     agent.ask(Request::Node { name: "n2".into() }).await;
+    agent.ask(Request::Event(Box::new(rollout_event()))).await;
     let mut seen = Vec::new();
     for _ in pods {
         seen.extend(agent.until(|c| matches!(c, ClusterChange::Owner { .. })).await);

@@ -5,6 +5,7 @@ mod support;
 
 mod agent;
 mod denied;
+mod events;
 mod faults;
 mod follow;
 mod malformed;

@@ -1,6 +1,9 @@
 //! The cluster's objects, and what to look for in the changes.
 
-use rollrace::engine::ClusterChange;
+use rollrace::{
+    engine::{ClusterChange, RolloutEvent},
+    model::{RolloutId, WorkloadKey},
+};
 use serde_json::{Value, json};
 
 use crate::support::api_server::{Call, Reply, Step};
@@ -111,4 +114,21 @@ pub fn delivered(seen: &[ClusterChange]) -> Vec<(&str, Option<u64>, &str)> {
             _ => None,
         })
         .collect()
+}
+
+/// What the engine wants written.
+pub fn rollout_event() -> RolloutEvent {
+    RolloutEvent {
+        rollout: RolloutId { workload_uid: "uid-api".into(), target: "7d".into(), ordinal: 1 },
+        name: "api.0123456789abcdef".into(),
+        workload: WorkloadKey {
+            namespace: "shop".into(),
+            kind: "Deployment".into(),
+            name: "api".into(),
+            uid: "uid-api".into(),
+        },
+        api_version: "apps/v1".into(),
+        note: "broke 3 connections: kubectl rollrace explain deployment/api -n shop".to_owned(),
+        at: "2026-11-29T22:37:54Z".parse().unwrap(),
+    }
 }

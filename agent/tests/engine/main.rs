@@ -26,6 +26,7 @@ mod clock;
 mod coverage;
 mod departures;
 mod ended;
+mod events;
 mod eviction;
 mod faults;
 mod history;

@@ -133,7 +133,8 @@ impl World {
         Self::at_rest_with(Config::new("n1"))
     }
 
-    fn at_rest_with(config: Config) -> Self {
+    /// As [`World::at_rest`], with another configuration.
+    pub fn at_rest_with(config: Config) -> Self {
         let mut world = Self::with(config).in_step();
         world.set("old", 1, 3, 3);
         world.workload(1, 3, [3, 3, 3]);
@@ -172,6 +173,11 @@ impl World {
     /// Another agent takes over what this one left, after so many milliseconds without any: probes
     /// attached, watches not in step yet. A reboot begins the monotonic clock anew.
     pub fn restart(&mut self, millis: u64, reboot: bool) {
+        self.restart_with(Config::new("n1"), millis, reboot);
+    }
+
+    /// As [`World::restart`], with another configuration.
+    pub fn restart_with(&mut self, config: Config, millis: u64, reboot: bool) {
         let left = serde_json::to_string(&self.state.history()).unwrap();
         let history = serde_json::from_str(&left).unwrap();
         self.now = self.now.plus(millis * 1_000_000);
@@ -179,7 +185,6 @@ impl World {
             self.stepped += i64::try_from((self.now.0 - BEGIN.0) / SECOND).unwrap();
             self.now = BEGIN;
         }
-        let config = Config::new("n1");
         (self.state, self.inputs, self.requests) = (State::new(config), Vec::new(), Vec::new());
         self.tick();
         let recalled = Recalled { history, same_boot: !reboot };

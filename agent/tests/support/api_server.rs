@@ -29,6 +29,8 @@ pub struct Call {
     pub query: BTreeMap<String, String>,
     /// `User-Agent`.
     pub agent: String,
+    /// What is to be created; null where nothing is.
+    pub created: Value,
     /// Calls to the same resource, by the same verb, before this one.
     pub before: usize,
 }
@@ -37,6 +39,11 @@ impl Call {
     /// A watch of any kind.
     pub fn is_watch(&self) -> bool {
         self.query.get("watch").is_some_and(|watch| watch == "true")
+    }
+
+    /// A request to create something.
+    pub fn is_create(&self) -> bool {
+        !self.created.is_null()
     }
 
     /// A watch that begins with a list.
@@ -66,6 +73,8 @@ pub enum Step {
 pub enum Reply {
     /// 200 and this object.
     Object(Value),
+    /// 201 and this object.
+    Created(Value),
     /// This code, with a status object.
     Status(u16, &'static str),
     /// 200 and these lines.
@@ -94,6 +103,8 @@ impl Reply {
     pub fn nothing(call: &Call) -> Self {
         if call.is_streamed_list() {
             Self::streamed(&[], "1", &[Step::Hold])
+        } else if call.is_create() {
+            Self::Created(call.created.clone())
         } else if call.is_watch() {
             Self::Watch(vec![Step::Hold])
         } else if call.resource.contains('/') {
@@ -140,9 +151,9 @@ impl ApiServer {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let (script, log) = (Arc::new(script), calls.clone());
         let router = Router::new().fallback(move |query: Query<_>, request: Request| {
-            let call = read(&log, query.0, &request);
-            let script = script.clone();
+            let (log, script) = (log.clone(), script.clone());
             async move {
+                let call = read(&log, query.0, request).await;
                 let mut reply = script(&call);
                 while let Reply::Late(time, then) = reply {
                     tokio::time::sleep(time).await;
@@ -161,7 +172,7 @@ impl ApiServer {
     }
 }
 
-fn read(log: &Mutex<Vec<Call>>, query: BTreeMap<String, String>, request: &Request) -> Call {
+async fn read(log: &Mutex<Vec<Call>>, query: BTreeMap<String, String>, request: Request) -> Call {
     // /api/v1/… or /apis/GROUP/VERSION/…, then perhaps namespaces/NAME/, then the resource.
     let parts: Vec<_> = request.uri().path().split('/').skip(1).map(str::to_owned).collect();
     let rest = &parts[if parts[0] == "api" { 2 } else { 3 }.min(parts.len())..];
@@ -170,15 +181,19 @@ fn read(log: &Mutex<Vec<Call>>, query: BTreeMap<String, String>, request: &Reque
         rest => (None, rest),
     };
     let agent = request.headers().get("user-agent").and_then(|value| value.to_str().ok());
+    let agent = agent.unwrap_or_default().to_owned();
+    let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let mut call = Call {
         resource: rest.join("/"),
         namespace,
         query,
-        agent: agent.unwrap_or_default().to_owned(),
+        agent,
+        created: serde_json::from_slice(&body).unwrap_or_default(),
         before: 0,
     };
     let mut log = log.lock().unwrap();
-    let alike = |c: &&Call| c.resource == call.resource && c.is_watch() == call.is_watch();
+    let verb = |c: &Call| (c.is_watch(), c.is_create());
+    let alike = |c: &&Call| c.resource == call.resource && verb(c) == verb(&call);
     call.before = log.iter().filter(alike).count();
     log.push(call.clone());
     call
@@ -187,6 +202,7 @@ fn read(log: &Mutex<Vec<Call>>, query: BTreeMap<String, String>, request: &Reque
 fn respond(reply: Reply) -> Response {
     match reply {
         Reply::Object(object) => axum::Json(object).into_response(),
+        Reply::Created(object) => (StatusCode::CREATED, axum::Json(object)).into_response(),
         Reply::Status(code, message) => {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
                 "code": code, "message": message, "reason": ""});

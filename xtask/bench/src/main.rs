@@ -1,21 +1,29 @@
-//! `rollrace-bench`: what the probes cost a packet, and whether anything is lost under load.
+//! `rollrace-bench`: what the agent costs, and whether anything is lost under load.
 //!
 //! # Layout
 //! - [`probe`]: the cost of each program above an empty one on the same tracepoint
 //! - [`loss`]: thousands of new connections a second, and every one of them accounted for
+//! - [`engine`]: records of the ring buffer a second, decoded and decided
+//! - [`scale`]: memory and time of an agent in a large cluster
 //! - [`conntrack`]: what one scan of a large conntrack table costs
+//! - [`agent`]: the real agent as a process
+//! - [`figures`]: figures with their bars, as a table and as a file
 //! - [`namespace`]: network namespaces held by descriptors; nothing outlives a run
 
+mod agent;
 mod conntrack;
+mod engine;
+mod figures;
 mod loss;
 mod namespace;
 mod probe;
+mod scale;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Measures rollrace's probes in network namespaces of its own.
+/// Measures what rollrace costs, in network namespaces of its own.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench", max_term_width = 100)]
 struct Cli {
@@ -29,6 +37,10 @@ enum Command {
     Probe(probe::Args),
     /// Thousands of new connections a second through a Service while a backend leaves
     Loss(loss::Args),
+    /// Records of the ring buffer a second, decoded and decided on one core
+    Engine(engine::Args),
+    /// Memory and processor time of an agent in a large cluster; start, changes, a relist
+    Scale(scale::Args),
     /// Processor time of one scan of a large conntrack table
     Conntrack(conntrack::Args),
 }
@@ -50,6 +62,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Probe(args) => probe::run(&args),
         Command::Loss(args) => loss::run(&args),
+        Command::Engine(args) => engine::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Conntrack(args) => conntrack::run(&args),
     };
     result.unwrap_or_else(|error| {

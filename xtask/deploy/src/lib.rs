@@ -5,6 +5,7 @@
 //! # Layout
 //! - [`tools`]: kubectl, Helm and promtool, and how they are called
 //! - [`render`]: objects as a cluster would get them
+//! - [`role`]: what the agent's `ClusterRole` allows
 //! - [`rules`]: recording rules and alerts
 //! - [`scrape`]: what the `PodMonitor` makes of each agent
 //! - [`dashboards`]: Grafana's dashboards, their variables and queries
@@ -17,6 +18,7 @@ pub mod image;
 pub mod pod;
 pub mod query;
 pub mod render;
+pub mod role;
 pub mod rules;
 pub mod scrape;
 pub mod tools;

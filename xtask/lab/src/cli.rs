@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use rollrace_deploy::pod::{Pod, Seccomp};
 
+use crate::advice::{AdviceArgs, CellArgs};
 use crate::agent::Program;
 use crate::fault::FaultArgs;
 use crate::matrix::{MatrixArgs, TableArgs};
@@ -53,6 +54,11 @@ pub enum Command {
     Rest(RestArgs),
     /// Every cell of setups, modes and delays, and every scenario, several at a time
     Matrix(MatrixArgs),
+    /// Whether what explain advises works: each setup before and after it
+    Advice(AdviceArgs),
+    /// One setup of `advice`
+    #[command(hide = true)]
+    AdviceCell(CellArgs),
     /// The reference experiment: six setups in two modes, beside the published counts
     Table(TableArgs),
     /// The server that runs in the pods
@@ -178,6 +184,10 @@ pub struct RunArgs {
     /// Scrape the agents with a real Prometheus, and judge every rule and dashboard by what it says
     #[arg(long, conflicts_with = "no_agent")]
     pub prometheus: bool,
+    /// Wait until the agents have written the Kubernetes Events that are due (they take up to 30 s), and
+    /// expect exactly one if anything failed
+    #[arg(long, conflicts_with = "no_agent")]
+    pub await_events: bool,
     /// Run no agents: the clients' side only
     #[arg(long, conflicts_with = "agent")]
     pub no_agent: bool,

@@ -19,9 +19,11 @@
 //! - [`compare`]: truth against reports; pure
 //! - [`run`]: one run from the first link to the last line; [`demo`]: two of them and a table
 //! - [`rest`]: what the agents use while nothing rolls out; [`matrix`]: every cell, several at a time
+//! - [`advice`]: whether what `rollrace explain` advises works
 //! - [`fault`]: what befalls the API server as the agents see it
 //! - [`scenario`]: what else removes and breaks pods, and what each failure must be blamed on
 
+mod advice;
 mod agent;
 mod api;
 mod app;
@@ -66,6 +68,9 @@ fn main() -> ExitCode {
         Command::Rest(args) if args.inside => rest::inside(&args),
         Command::Rest(args) => rest::outside(&args),
         Command::Matrix(args) => matrix::run(&args),
+        Command::Advice(args) => advice::run(&args),
+        Command::AdviceCell(args) if args.inside => advice::inside(&args),
+        Command::AdviceCell(args) => advice::outside(&args),
         Command::Table(args) => matrix::run_reference(&args),
         Command::Server(args) => app::server::run(&args),
         Command::Client(args) => app::client::run(&args),

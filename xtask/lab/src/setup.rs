@@ -53,8 +53,8 @@ impl Setup {
     pub fn containers(self, application: &str, version: &str) -> Value {
         let mut container = json!({
             "name": application,
-            "image": format!("registry.example/{application}:{version}"),
-            "command": ["rollrace-lab", "server", "--on-sigterm", self.on_sigterm()],
+            "image": image(application, version),
+            "command": command(self.on_sigterm()),
             "env": [
                 {"name": "APP", "value": application},
                 {"name": "VERSION", "value": version},
@@ -74,6 +74,20 @@ impl Setup {
             container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 5}}});
         }
         json!([container])
+    }
+
+    /// What of the container changes with the version, to be merged into it.
+    pub fn version(application: &str, version: &str) -> Value {
+        json!({
+            "name": application,
+            "image": image(application, version),
+            "env": [{"name": "VERSION", "value": version}],
+        })
+    }
+
+    /// The container of an application that drains at SIGTERM, to be merged into it.
+    pub fn drains(application: &str) -> Value {
+        json!({"name": application, "command": command(Self::Drain.on_sigterm())})
     }
 
     /// The Deployment of an application in this setup.
@@ -102,6 +116,14 @@ impl Setup {
             },
         })
     }
+}
+
+fn image(application: &str, version: &str) -> String {
+    format!("registry.example/{application}:{version}")
+}
+
+fn command(on_sigterm: &str) -> Value {
+    json!(["rollrace-lab", "server", "--on-sigterm", on_sigterm])
 }
 
 #[cfg(test)]

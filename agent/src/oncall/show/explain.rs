@@ -182,6 +182,9 @@ fn pod_words(pod: &Pod, case: &Case) -> String {
     if let Some(gap) = pod.listener_gap {
         parts.push(format!("listener closed after {}", duration(gap)));
     }
+    if let Some((seconds, node)) = &pod.told {
+        parts.push(format!("last node told after {} ({node})", duration(*seconds)));
+    }
     match &pod.converged {
         Some((seconds, node)) => {
             parts.push(format!("last new connection after {} ({node})", duration(*seconds)));

@@ -13,10 +13,8 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use super::objects::Change;
-use crate::namespace::Namespace;
+use crate::{agent::API_SERVER, namespace::Namespace};
 
-/// Where it listens, in the node's namespace.
-pub const ADDRESS: &str = "127.0.0.1:6443";
 /// A watch looks at its connection at least so often.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -37,8 +35,9 @@ impl ApiServer {
     /// # Errors
     /// If the port is taken.
     pub fn start(node: &Namespace) -> Result<Self> {
-        let listener = node
-            .run(|| TcpListener::bind(ADDRESS).with_context(|| format!("listen on {ADDRESS}")))?;
+        let listener = node.run(|| {
+            TcpListener::bind(API_SERVER).with_context(|| format!("listen on {API_SERVER}"))
+        })?;
         let log = Arc::new(Log::default());
         let server = Self { log: Arc::clone(&log) };
         thread::spawn(move || {

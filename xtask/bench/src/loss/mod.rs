@@ -5,23 +5,22 @@
 //! - [`world`]: clients, a node with the Service's rules, backends
 //! - [`load`]: clients that count what they see
 //! - [`api`]: an API server for one agent; [`objects`]: the rollout it tells of
-//! - [`agent`]: the real agent, and what it says
+//! - [`told`]: what the agent says
 //! - [`verdict`]: the clients' counts against the agent's
 
-mod agent;
 mod api;
 mod load;
-mod objects;
+pub mod objects;
+mod told;
 mod verdict;
-mod world;
+pub mod world;
 
 use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use anyhow::{Context as _, Result};
 
-use self::{
-    agent::Agent, api::ApiServer, load::Load, objects::Shop, verdict::Verdict, world::World,
-};
+use self::{api::ApiServer, load::Load, objects::Shop, told::Told, verdict::Verdict, world::World};
+use crate::agent::{self, Agent};
 
 /// The leaving backend refuses for so long, then it is silent for so long, then the rules change.
 const REFUSES: Duration = Duration::from_millis(300);
@@ -66,17 +65,17 @@ pub struct Args {
 /// # Errors
 /// If the load cannot be made, or the agent does not answer.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let binary = match &args.agent {
-        Some(path) => path.clone(),
-        None => {
-            std::env::current_exe().context("find the own executable")?.with_file_name("rollrace")
-        }
-    };
+    let binary = agent::binary(args.agent.as_deref())?;
     let mut world = World::build()?;
     let shop = Shop::new();
     let api = ApiServer::start(&world.node)?;
     api.apply(shop.before());
-    let mut agent = Agent::start(&binary, &world.node, args.tiny)?;
+    let record = agent::folder().join("record.jsonl");
+    let mut further = vec!["--record", record.to_str().context("a path is not UTF-8")?];
+    if args.tiny {
+        further.extend(["--ring-buffer", "4", "--max-attempts", "16"]);
+    }
+    let mut agent = Agent::start(&binary, &world.node, &further)?;
     agent.ready()?;
     let before = agent.cpu()?;
     let load = Load::start(&world, args.threads, args.rate, Duration::from_secs(args.seconds));
@@ -96,7 +95,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     api.apply(shop.after());
     let truth = load.finish()?;
     let cpu = agent.cpu()? - before;
-    let told = agent.settled()?;
+    let told = Told::of(&agent, &record)?;
     agent.stop()?;
     let verdict = Verdict::new(truth, told, cpu, args.tiny, args.at_least);
     print!("{verdict}");

@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::world::{EACH, SERVICE, backend, client};
-
-/// The agent's node, on which the clients live; the backends live elsewhere.
-pub const NODE: &str = "n1";
+use crate::agent::NODE;
 
 /// A change of an object.
 #[derive(Clone, Debug)]

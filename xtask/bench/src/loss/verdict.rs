@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{
-    agent::{Counted, Told},
     load::Truth,
+    told::{Counted, Told},
 };
 
 /// A run's result.
@@ -131,7 +131,7 @@ impl fmt::Display for Verdict {
         writeln!(out, "kernel:  {attempts} tried, {answered} answered, {refused} refused")?;
         writeln!(
             out,
-            "agent:   {} tried, failures {:?}, {} of them in rollouts; {:.1} % of a core, peak {} MiB",
+            "agent:   {} tried, failures {:?}, {} of them in rollouts; {:.1} % of a core, peak {:.0} MiB",
             told.attempts,
             told.failures,
             told.of_rollouts,

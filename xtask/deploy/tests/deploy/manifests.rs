@@ -122,6 +122,8 @@ fn values_that_the_chart_does_not_know_are_refused() {
         "extraCapabilities={CAP_SYS_ADMIN}",
         "extraArgs={replay}",
         "maxUnavailable=0",
+        "events=no",
+        "events=false",
         "evictStale=yes",
         "evictStale=true",
         "evictAfter=0",
@@ -142,6 +144,7 @@ fn the_charts_values_reach_the_objects() {
         "extraArgs={--max-attempts=131072}",
         "extraCapabilities={SYS_ADMIN}",
         "maxUnavailable=3",
+        "events=off",
         "evictStale=on",
         "evictAfter=5",
         "seccompProfile.type=Localhost",
@@ -159,7 +162,7 @@ fn the_charts_values_reach_the_objects() {
     let agent = &pod.containers[0];
     assert_eq!(agent.image.as_deref(), Some("registry.example.com/rollrace:1.2.3"));
     let arguments = agent.args.as_ref().unwrap();
-    let last = ["--evict-stale=on", "--evict-after=5", "--max-attempts=131072"];
+    let last = ["--events=off", "--evict-stale=on", "--evict-after=5", "--max-attempts=131072"];
     assert!(arguments.ends_with(&last.map(str::to_owned)), "{arguments:?}");
     let context = agent.security_context.as_ref().unwrap();
     let added = context.capabilities.as_ref().unwrap().add.as_ref().unwrap();

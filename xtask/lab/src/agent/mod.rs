@@ -33,6 +33,8 @@ const API_PORT: u16 = 9466;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Evidence is in by then: the attempt deadline (10 s), the wait for evidence (30 s), slack.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// A Kubernetes Event is written up to 30 s after the first failure's verdict; and slack.
+const EVENTS_WITHIN: Duration = Duration::from_secs(45);
 /// The agent's promise after SIGTERM.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks at an agent's state, which offers no event to wait for.
@@ -220,10 +222,21 @@ impl Agent {
 
     /// Waits until nothing is pending or undecided; false when that takes too long.
     pub async fn settled(&self) -> Result<bool> {
-        let deadline = Instant::now() + SETTLED_WITHIN;
+        let decided =
+            |status: &Status| status.pending_attempts == 0 && status.undecided_failures == 0;
+        self.says(SETTLED_WITHIN, decided).await
+    }
+
+    /// Waits until every Kubernetes Event that it owes is written; false when that takes too long.
+    pub async fn events_written(&self) -> Result<bool> {
+        let written = |status: &Status| status.events.get("open").is_none_or(|open| *open == 0);
+        self.says(EVENTS_WITHIN, written).await
+    }
+
+    async fn says(&self, within: Duration, what: impl Fn(&Status) -> bool) -> Result<bool> {
+        let deadline = Instant::now() + within;
         while Instant::now() < deadline {
-            let (status, _): (Status, String) = self.get("/api/v1/status").await?;
-            if status.pending_attempts == 0 && status.undecided_failures == 0 {
+            if what(&self.status().await?) {
                 return Ok(true);
             }
             sleep(LOOK_AGAIN).await;

@@ -24,6 +24,9 @@ pub struct Status {
     /// Stale conntrack entries.
     #[serde(default)]
     pub stale: Stale,
+    /// What became of the Kubernetes Events of rollouts, by result; `open`: still to be written.
+    #[serde(default)]
+    pub events: BTreeMap<String, u64>,
 }
 
 /// What an agent was there for.
@@ -219,4 +222,10 @@ pub struct Convergence {
     /// How exactly the deletion's time is known, in seconds.
     #[serde(default)]
     pub precision_seconds: Option<f64>,
+    /// The deletion as the API tells it, by the second.
+    #[serde(default)]
+    pub deleted: Option<Timestamp>,
+    /// From that to when the agent was told that the endpoint leaves, in seconds.
+    #[serde(default)]
+    pub control_plane_lag_seconds: Option<f64>,
 }

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rollrace_deploy::role::Role;
+
+use super::resource::Resource;
+
 /// The state of all dials. Each is set for the users whose name begins with a prefix; the longest
 /// prefix counts.
 #[derive(Debug, Clone, Default)]
@@ -10,6 +14,7 @@ pub struct Dials {
     watch_delays: BTreeMap<String, Duration>,
     request_delays: BTreeMap<String, Duration>,
     denied: Vec<Denial>,
+    roles: BTreeMap<String, Role>,
     closings: BTreeMap<String, u64>,
     forgotten: BTreeMap<String, u64>,
 }
@@ -48,6 +53,22 @@ impl Dials {
         })
     }
 
+    /// Whether the user's role covers this; users without a role may do everything. A subresource
+    /// stands behind a slash in the name.
+    pub fn role_covers(
+        &self,
+        user: &str,
+        verb: &str,
+        resource: &Resource,
+        subresource: Option<&str>,
+    ) -> bool {
+        let name = match subresource {
+            Some(subresource) => format!("{}/{subresource}", resource.plural),
+            None => resource.plural.to_owned(),
+        };
+        longest(&self.roles, user).is_none_or(|role| role.allows(verb, resource.group, &name))
+    }
+
     /// How often the user's watches were closed; a watch that sees it change ends.
     pub fn closings(&self, user: &str) -> u64 {
         self.closings
@@ -80,6 +101,10 @@ impl Dials {
             verb: verb.into(),
             plural: plural.into(),
         });
+    }
+
+    pub(super) fn bind(&mut self, user_prefix: &str, role: Role) {
+        self.roles.insert(user_prefix.to_owned(), role);
     }
 
     pub(super) fn allow_all(&mut self, user_prefix: &str) {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollrace_deploy::role::Role;
 use tokio::net::TcpListener;
 
 use super::entrance::Open;
@@ -49,6 +50,25 @@ impl Handle {
     /// Refuses (403) a verb on a resource (its plural), either of which may be `*`, to these users.
     pub fn deny(&self, user_prefix: &str, verb: &str, plural: &str) {
         self.server.dials.send_modify(|dials| dials.deny(user_prefix, verb, plural));
+    }
+
+    /// Lets these users do only what a role allows, from now on.
+    pub fn bind_role(&self, user_prefix: &str, role: Role) {
+        self.server.dials.send_modify(|dials| dials.bind(user_prefix, role));
+    }
+
+    /// What was asked for beyond a role, one line a user, verb and resource.
+    pub fn overstepped(&self) -> Vec<String> {
+        let usage = self.usage().into_iter().filter(|(_, usage)| usage.overstepped > 0);
+        usage
+            .map(|(key, usage)| {
+                let (user, verb, resource) = (&key.user, key.verb, &key.resource);
+                format!(
+                    "{user} may not {verb} {resource} by its role, and asked {} times",
+                    usage.overstepped
+                )
+            })
+            .collect()
     }
 
     /// Takes back every refusal for exactly this prefix.

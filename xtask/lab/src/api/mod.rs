@@ -10,7 +10,7 @@
 //! # Layout
 //! - [`resource`]: the table of resources
 //! - [`store`]: objects, the revision counter, the bounded history
-//! - `write`, `delete`, `defaults`: what writes do
+//! - `write`, `strategic`, `delete`, `defaults`: what writes do
 //! - `list`, `watch`, `selector`, `view`: what reads see
 //! - `request`, `route`, `serve`, `discovery`, `failure`: HTTP
 //! - [`Entrance`]: a way in that can be shut
@@ -33,6 +33,7 @@ mod route;
 mod selector;
 mod serve;
 pub mod store;
+mod strategic;
 pub mod usage;
 mod view;
 mod watch;

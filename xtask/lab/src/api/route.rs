@@ -18,7 +18,7 @@ use super::resource::Resource;
 use super::usage::UsageKey;
 use super::view::View;
 use super::watch::Watch;
-use super::write::{self, Part};
+use super::write::{self, Part, PatchType};
 
 /// The largest body that is read; a real server's limit is 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
@@ -83,7 +83,17 @@ async fn resource(
         tokio::time::sleep(delay).await;
     }
     let call = Call { server, resource, target: &target, params: &params, usage: &usage };
-    let answer = if server.dials.borrow().allows(&usage.user, verb, resource.plural) {
+    let (covered, allowed) = {
+        let dials = server.dials.borrow();
+        (
+            dials.role_covers(&usage.user, verb, resource, target.subresource.as_deref()),
+            dials.allows(&usage.user, verb, resource.plural),
+        )
+    };
+    if !covered {
+        server.usage.count(&usage, |counters| counters.overstepped += 1);
+    }
+    let answer = if covered && allowed {
         call.run(request).await
     } else {
         Err(Failure::forbidden(&usage.user, verb, resource))
@@ -151,10 +161,11 @@ impl Call<'_> {
             }
             verb => {
                 let body = read_body(body).await?;
-                if verb == "patch" {
-                    check_patch_type(&head.headers)?;
-                }
-                let (code, answer) = self.write(&body)?;
+                let patch_type = match verb {
+                    "patch" => patch_type(&head.headers, self.resource)?,
+                    _ => PatchType::Merge,
+                };
+                let (code, answer) = self.write(patch_type, &body)?;
                 self.respond(code, &view.object(&answer))
             }
         }
@@ -168,7 +179,7 @@ impl Call<'_> {
         self.target.name.as_deref().unwrap_or("")
     }
 
-    fn write(&self, body: &Value) -> Result<(StatusCode, Value), Failure> {
+    fn write(&self, patch_type: PatchType, body: &Value) -> Result<(StatusCode, Value), Failure> {
         let now = Timestamp::now();
         let (resource, namespace, name) = (self.resource, self.namespace(), self.name());
         let part = match self.target.subresource.as_deref() {
@@ -197,7 +208,7 @@ impl Call<'_> {
                 write::create(state, resource, namespace, body.clone(), now)
             }
             "update" => write::update(state, resource, namespace, name, part, body.clone()),
-            "patch" => write::patch(state, resource, namespace, name, part, body),
+            "patch" => write::patch(state, resource, namespace, name, part, (patch_type, body)),
             "delete" => {
                 let (grace, policy) =
                     (self.params.get("gracePeriodSeconds"), self.params.get("propagationPolicy"));
@@ -265,17 +276,20 @@ fn accept(headers: &HeaderMap) -> &str {
     headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
-fn check_patch_type(headers: &HeaderMap) -> Result<(), Failure> {
+fn patch_type(headers: &HeaderMap, resource: &Resource) -> Result<PatchType, Failure> {
     let sent =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    if sent.starts_with("application/merge-patch+json")
-        || sent.starts_with("application/strategic-merge-patch+json")
-    {
-        return Ok(());
+    if sent.starts_with("application/merge-patch+json") {
+        return Ok(PatchType::Merge);
     }
+    // The server knows no merge keys of a custom resource.
+    if sent.starts_with("application/strategic-merge-patch+json") && !resource.custom {
+        return Ok(PatchType::Strategic);
+    }
+    let strategic = if resource.custom { "" } else { ", application/strategic-merge-patch+json" };
     let message = format!(
         "the body of the request was in an unknown format - accepted media types include: \
-        application/merge-patch+json, application/strategic-merge-patch+json; it was {sent:?}"
+        application/merge-patch+json{strategic}; it was {sent:?}"
     );
     Err(Failure::new(415, "UnsupportedMediaType", message))
 }

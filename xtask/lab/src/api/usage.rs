@@ -21,6 +21,8 @@ pub struct Usage {
     pub requests: u64,
     /// Refused requests.
     pub refused: u64,
+    /// Requests that the user's role does not cover.
+    pub overstepped: u64,
     /// Bytes of the answers' bodies, those of watches as they are sent.
     pub bytes: u64,
 }

@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::object;
 use super::resource::{Generation, Resource};
 use super::store::{Key, State};
+use super::strategic;
 
 /// Fields of the metadata that only the server writes.
 const SERVER_FIELDS: &[&str] = &[
@@ -130,18 +131,30 @@ pub fn update(
     Ok(state.put(Key::new(resource, namespace, name), next))
 }
 
-/// Applies a merge patch to an object, or to its status.
+/// How a patch is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchType {
+    /// JSON merge patch.
+    Merge,
+    /// Strategic merge patch.
+    Strategic,
+}
+
+/// Applies a patch to an object, or to its status.
 pub fn patch(
     state: &mut State,
     resource: &Resource,
     namespace: &str,
     name: &str,
     part: Part,
-    patch: &Value,
+    (patch_type, patch): (PatchType, &Value),
 ) -> Result<Arc<Value>, Failure> {
     let current = state.get(resource, namespace, name)?;
     let mut next = Value::clone(&current);
-    object::merge(&mut next, patch);
+    match patch_type {
+        PatchType::Merge => object::merge(&mut next, patch),
+        PatchType::Strategic => strategic::merge(&mut next, patch)?,
+    }
     update(state, resource, namespace, name, part, next)
 }
 

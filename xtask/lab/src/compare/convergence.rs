@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::agent::report::Convergence;
+
 /// When a node sent fresh connections to a backend: the kernel's own NEW events of conntrack.
 pub type FreshSyns = BTreeMap<(String, SocketAddr), Vec<Timestamp>>;
 
@@ -14,6 +16,11 @@ pub type FreshSyns = BTreeMap<(String, SocketAddr), Vec<Timestamp>>;
 const ABOVE_MS: f64 = 1_000.0;
 /// It is below the last fresh SYN, as conntrack told it, by no more than this.
 const BELOW_MS: f64 = 50.0;
+/// The agent is told of a deletion at most this much later than its watch's delay: controllers, and a
+/// busy machine.
+const TOLD_WITHIN_MS: f64 = 5_000.0;
+/// The clocks that a delay is kept by and that it is measured with are not the same.
+const CLOCKS_MS: f64 = 20.0;
 /// Gaps are looked for in this time before the rule was gone.
 const GAP_WINDOW_MS: f64 = 5_000.0;
 
@@ -39,6 +46,8 @@ pub struct NodeConvergence {
     pub endpoint: SocketAddr,
     /// The agent's figure; absent when it measured none.
     pub measured_ms: Option<f64>,
+    /// From the deletion to when the agent was told of it, as it says; absent when it measured nothing.
+    pub told_ms: Option<f64>,
     /// From the deletion to the rule's end; absent when the rule was still there.
     pub true_ms: Option<f64>,
     /// From the deletion to the last fresh SYN; absent when there was none after it.
@@ -76,6 +85,22 @@ impl NodeConvergence {
     }
 }
 
+impl NodeConvergence {
+    /// What is wrong with when the agent says that it was told, its watch being that late.
+    pub fn lag_objection(&self, watch_delay_ms: f64) -> Option<String> {
+        let of = || format!("control-plane lag of {} on {}", self.pod, self.node);
+        let within = watch_delay_ms - CLOCKS_MS..=watch_delay_ms + TOLD_WITHIN_MS;
+        match self.told_ms {
+            None => Some(format!("{} was not measured", of())),
+            Some(told) if !within.contains(&told) => Some(format!(
+                "{}: told {told:.0} ms after the deletion, by a watch that is {watch_delay_ms:.0} ms late",
+                of()
+            )),
+            Some(_) => None,
+        }
+    }
+}
+
 /// Quantiles of a list of durations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
@@ -94,7 +119,7 @@ pub fn on_node(
     node: &str,
     old: &OldEndpoint,
     rule_gone: Option<Timestamp>,
-    measured_seconds: Option<f64>,
+    measured: Option<&Convergence>,
     fresh_syns: &FreshSyns,
 ) -> NodeConvergence {
     let syns: &[Timestamp] =
@@ -109,7 +134,13 @@ pub fn on_node(
         node: node.to_owned(),
         pod: old.pod.clone(),
         endpoint: old.endpoint,
-        measured_ms: measured_seconds.map(|seconds| round(seconds * 1000.0)),
+        measured_ms: measured
+            .and_then(|known| known.seconds)
+            .map(|seconds| round(seconds * 1000.0)),
+        told_ms: measured.and_then(|known| {
+            let lag = known.control_plane_lag_seconds? * 1000.0;
+            Some(round(milliseconds(old.deleted, known.deleted?) + lag))
+        }),
         true_ms: true_ms.map(round),
         last_fresh_syn_ms: after.iter().copied().reduce(f64::max).map(round),
         fresh_syns_after: after.len(),
@@ -154,6 +185,7 @@ pub fn round(milliseconds: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::report::Address;
 
     fn at(millisecond: i64) -> Timestamp {
         Timestamp::from_millisecond(1_000_000 + millisecond).expect("a time")
@@ -168,7 +200,18 @@ mod tests {
         };
         let syns = [-100, 0, 40, 100].map(at).to_vec();
         let fresh = FreshSyns::from([(("n1".to_owned(), old.endpoint), syns)]);
-        let found = on_node("n1", &old, Some(at(300)), Some(0.1), &fresh);
+        let measured = Convergence {
+            endpoint: Address { address: old.endpoint.ip(), port: old.endpoint.port() },
+            seconds: Some(0.1),
+            fresh_syns_after: None,
+            precision_seconds: None,
+            deleted: Some(at(-600)),
+            control_plane_lag_seconds: Some(0.65),
+        };
+        let found = on_node("n1", &old, Some(at(300)), Some(&measured), &fresh);
+        assert_eq!(found.told_ms, Some(50.0));
+        assert_eq!(found.lag_objection(50.0), None);
+        assert!(found.lag_objection(3_000.0).is_some(), "told before its watch could tell");
         assert_eq!(found.true_ms, Some(300.0));
         assert_eq!(found.measured_ms, Some(100.0));
         assert_eq!(found.last_fresh_syn_ms, Some(100.0));
@@ -183,6 +226,7 @@ mod tests {
             pod: "api-1".to_owned(),
             endpoint: "10.244.1.2:8080".parse().expect("an address"),
             measured_ms: measured,
+            told_ms: None,
             true_ms: Some(1_000.0),
             last_fresh_syn_ms: last,
             fresh_syns_after: usize::from(last.is_some()),

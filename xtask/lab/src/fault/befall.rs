@@ -16,11 +16,9 @@ use super::catalogue::{Dials, Fault};
 use crate::agent::{Agent, Readiness, ReadinessWatch};
 use crate::api::{self, usage::UsageKey};
 use crate::net::http_get;
-use crate::run::cluster::Cluster;
+use crate::run::cluster::{AGENTS, Cluster};
 use crate::run::progress::Progress;
 
-/// The agents, by the beginning of their users' names.
-const AGENTS: &str = "rollrace-agent-";
 /// How late a slow server answers.
 const SLOW: Duration = Duration::from_secs(2);
 /// Between two closings of the watches. Some are longer than what a watch must last to be begun

@@ -8,9 +8,18 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Container as Spec;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use crate::net::Namespace;
+
+/// A command inside a pod, as its spec says it. `rollrace-lab` stands for this very binary.
+pub fn command(words: &[String], namespace: &Namespace) -> Option<Command> {
+    let (program, arguments) = words.split_first()?;
+    let program = if program == "rollrace-lab" { "/proc/self/exe" } else { program.as_str() };
+    let mut command = namespace.command(program);
+    command.args(arguments).kill_on_drop(true);
+    Some(command)
+}
 
 /// A running container process.
 #[derive(Debug)]
@@ -19,27 +28,23 @@ pub struct Container {
 }
 
 impl Container {
-    /// Starts the command of a container's spec. `rollrace-lab` stands for this very binary.
+    /// Starts the command of a container's spec.
     pub fn start(spec: &Spec, pod: &str, namespace: &Namespace, log: &Path) -> Result<Self> {
         let words = spec.command.as_deref().unwrap_or_default();
-        let (program, arguments) = words.split_first().with_context(|| {
+        let mut command = command(words, namespace).with_context(|| {
             format!("the container {} of {pod} has no command: the lab has no images", spec.name)
         })?;
-        let program = if program == "rollrace-lab" { "/proc/self/exe" } else { program.as_str() };
         let output = OpenOptions::new()
             .create(true)
             .append(true)
             .open(log)
             .with_context(|| format!("open {}", log.display()))?;
-        let mut command = namespace.command(program);
         command
-            .args(arguments)
             .args(spec.args.as_deref().unwrap_or_default())
             .env("HOSTNAME", pod)
             .stdin(std::process::Stdio::null())
             .stdout(output.try_clone().context("duplicate the log's descriptor")?)
-            .stderr(output)
-            .kill_on_drop(true);
+            .stderr(output);
         for variable in spec.env.as_deref().unwrap_or_default() {
             command.env(&variable.name, variable.value.as_deref().unwrap_or_default());
         }

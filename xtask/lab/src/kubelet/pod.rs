@@ -1,6 +1,7 @@
 //! A pod's life: network, container, probes, restarts, preStop, SIGTERM, grace, SIGKILL, teardown.
 
 use std::future::pending;
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,11 +10,12 @@ use k8s_openapi::api::core::v1::{Container as Spec, Pod, PodSpec};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use nix::sys::signal::Signal;
+use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Shared;
-use super::container::Container;
+use super::container::{self, Container};
 use super::probe::ReadinessProbe;
 use super::status::{State, Status};
 use crate::journal::Event;
@@ -136,7 +138,7 @@ impl Worker {
     async fn run_container(&mut self, mut process: Container, started: Timestamp) -> Result<i32> {
         let (changes, mut readiness) = mpsc::channel(1);
         let address = *self.status.addresses.first().context("the pod has no address")?;
-        let probe = ReadinessProbe::of(&self.container, address)?;
+        let probe = ReadinessProbe::of(&self.container, address, self.namespace())?;
         let probed = probe.is_some();
         let mut probing = std::pin::pin!(async move {
             match probe {
@@ -144,6 +146,7 @@ impl Worker {
                 None => pending().await,
             }
         });
+        let mut hook = None;
         self.status.state = State::Running(started);
         self.status.set_ready(!probed, started);
         self.write_status().await?;
@@ -151,8 +154,12 @@ impl Worker {
             tokio::select! {
                 biased;
                 code = process.exited() => return code,
-                () = deletion(&mut self.pod), if self.stop.is_none() => self.begin_stop(),
-                () = at(self.stop.and_then(|s| s.term_at)) => {
+                () = deletion(&mut self.pod), if self.stop.is_none() => {
+                    hook = self.begin_stop()?;
+                }
+                () = pre_stopped(self.stop.and_then(|s| s.term_at), &mut hook) => {
+                    // What is left of the hook is killed with it.
+                    hook = None;
                     self.signal(&process, Signal::SIGTERM)?;
                     self.stop = self.stop.map(|s| Stop { term_at: None, ..s });
                 }
@@ -169,7 +176,8 @@ impl Worker {
         }
     }
 
-    fn begin_stop(&mut self) {
+    /// Begins with preStop; hands out its process, if it has one.
+    fn begin_stop(&mut self) -> Result<Option<Child>> {
         self.note(|node, pod| Event::PodTerminating { node, pod });
         let now = Instant::now();
         // An object that is gone already was deleted by force: no grace.
@@ -180,15 +188,19 @@ impl Worker {
             Some(Ok(seconds)) => Duration::from_secs(seconds),
             _ => DEFAULT_GRACE,
         };
-        let sleep = self
-            .container
-            .lifecycle
-            .as_ref()
-            .and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref())
-            .map_or(Duration::ZERO, |s| Duration::from_secs(u64::try_from(s.seconds).unwrap_or(0)));
-        let term_at = now + sleep.min(grace);
+        let pre_stop = self.container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref());
+        let exec = pre_stop.and_then(|handler| handler.exec.as_ref()?.command.as_deref());
+        let command = exec.and_then(|words| container::command(words, self.namespace()));
+        let hook = command.map(|mut command| command.stdin(Stdio::null()).spawn()).transpose();
+        let hook = hook.with_context(|| format!("start the preStop of {}", self.full_name))?;
+        let slept = pre_stop.and_then(|handler| handler.sleep.as_ref());
+        let slept = slept.map(|s| Duration::from_secs(u64::try_from(s.seconds).unwrap_or(0)));
+        let longest =
+            if hook.is_some() { grace } else { slept.unwrap_or(Duration::ZERO).min(grace) };
+        let term_at = now + longest;
         let kill_at = if forced { now } else { (now + grace).max(term_at + LEAST_GRACE) };
         self.stop = Some(Stop { term_at: Some(term_at), kill_at: Some(kill_at) });
+        Ok(hook)
     }
 
     fn signal(&self, process: &Container, signal: Signal) -> Result<()> {
@@ -239,6 +251,20 @@ impl Worker {
 async fn deletion(pod: &mut watch::Receiver<Pod>) {
     // An error means that the sender is gone, and with it the object.
     drop(pod.wait_for(|pod| pod.metadata.deletion_timestamp.is_some()).await);
+}
+
+/// Waits until preStop is over: its process has ended, or its time is up.
+async fn pre_stopped(term_at: Option<Instant>, hook: &mut Option<Child>) {
+    let ended = async {
+        match (term_at, hook) {
+            (Some(_), Some(process)) => drop(process.wait().await),
+            _ => pending().await,
+        }
+    };
+    tokio::select! {
+        () = at(term_at) => {}
+        () = ended => {}
+    }
 }
 
 async fn at(time: Option<Instant>) {

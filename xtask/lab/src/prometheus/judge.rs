@@ -35,6 +35,8 @@ pub struct Expected {
     rollout: u64,
     /// Those that began after completion.
     after: u64,
+    /// Old pods of which an agent knows when it was told that they leave.
+    told: u64,
     /// Agents.
     agents: u32,
 }
@@ -50,6 +52,10 @@ impl Expected {
                 expected.rollout += 1;
                 expected.after += u64::from(failure.phase.as_deref() == Some("after"));
             }
+            let rollouts = agent.rollouts().await?.rollouts;
+            let left = rollouts.iter().flat_map(|rollout| &rollout.convergence);
+            let told = left.filter(|pod| pod.control_plane_lag_seconds.is_some());
+            expected.told += u64::try_from(told.count())?;
         }
         Ok(expected)
     }
@@ -91,6 +97,7 @@ pub(super) async fn objections(
             "sum(rollrace_connection_failures_total{cause=\"rollout\", namespace=\"shop\"}) or vector(0)",
             expected.rollout,
         ),
+        ("sum(rollrace_control_plane_lag_seconds_count)", expected.told),
         ("count(count by (node) (rollrace_build_info))", u64::from(expected.agents)),
     ] {
         let found = value_of(&prometheus.ask(query).await?);

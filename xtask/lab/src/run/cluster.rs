@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node as NodeObject};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use rollrace_deploy::role::Role;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -30,6 +31,8 @@ pub const POD_LOGS: &str = "pods";
 const API_PORT: u16 = 6443;
 /// Port of the agents' own entrance to it.
 const AGENTS_PORT: u16 = 6444;
+/// The agents, by the beginning of their users' names.
+pub const AGENTS: &str = "rollrace-agent-";
 /// The first revision answers within this time, or the run fails.
 const REACHABLE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -79,6 +82,7 @@ impl Cluster {
             .await
             .with_context(|| format!("listen on {address} for the API server"))?;
         let api = api::start(listener, api::Options::default());
+        api.bind_role(AGENTS, Role::shipped()?);
         let server = api.url();
         let address = SocketAddr::new(plan.api_server(), AGENTS_PORT);
         let agents_entrance = api::Entrance::new(address, &api).await?;
@@ -145,7 +149,7 @@ impl Cluster {
 
     /// Turns the dials of the watches.
     pub fn set_watch_delays(&self, args: &RunArgs) {
-        self.api.set_watch_delay("rollrace-agent-", Duration::from_millis(args.agent_watch_delay));
+        self.api.set_watch_delay(AGENTS, Duration::from_millis(args.agent_watch_delay));
         self.api.set_watch_delay("lab-proxy-", Duration::from_millis(args.proxy_watch_delay));
     }
 

@@ -2,6 +2,7 @@
 
 pub mod clients;
 pub mod cluster;
+mod events;
 mod fresh_syns;
 mod outcome;
 mod outside;
@@ -85,7 +86,7 @@ struct Findings<'a> {
     clients: Clients,
     agents: Vec<AgentReport>,
     unsettled: Vec<String>,
-    /// What is wrong with what Prometheus makes of it.
+    /// What is wrong with what Prometheus makes of it, and with the Kubernetes Events.
     objections: Vec<String>,
     listeners: Vec<FreshSynListener>,
     fault: Option<fault::Observed>,
@@ -181,7 +182,12 @@ async fn experiment(
 
     progress.phase("waiting for the agents' verdicts");
     let tail = tail::finish(tail).await?;
-    let (reports, unsettled, objections) = collect(agents, prometheus.as_ref(), out).await?;
+    let (reports, unsettled, mut objections) =
+        collect(agents, prometheus.as_ref(), args.await_events, out).await?;
+    if !args.no_agent {
+        let events = workload.events().await?;
+        objections.extend(events::objections(&events, &reports, args.await_events));
+    }
     clients.read_logs()?;
     for listener in &mut listeners {
         listener.stop().await?;
@@ -207,6 +213,7 @@ async fn experiment(
 async fn collect(
     mut agents: Vec<Agent>,
     prometheus: Option<&Prometheus>,
+    await_events: bool,
     out: &Path,
 ) -> Result<(Vec<AgentReport>, Vec<String>, Vec<String>)> {
     let mut reports = Vec::new();
@@ -216,10 +223,16 @@ async fn collect(
             unsettled.push("an agent still has undecided failures at the deadline".to_owned());
         }
     }
-    let objections = match prometheus {
-        Some(prometheus) => prometheus.objections(&Expected::of(&agents).await?).await?,
-        None => Vec::new(),
-    };
+    for agent in agents.iter().filter(|_| await_events) {
+        if !agent.events_written().await? {
+            unsettled.push(format!("the agent of {} has not written its Event", agent.node()));
+        }
+    }
+    let mut objections = Vec::new();
+    if let Some(prometheus) = prometheus {
+        let found = prometheus.objections(&Expected::of(&agents).await?).await?;
+        objections.extend(found.into_iter().map(|what| format!("Prometheus: {what}")));
+    }
     for agent in &mut agents {
         reports.push(agent.report(out).await?);
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::NAMESPACE;
 use crate::cli::{Dial, RunArgs, ServiceTrait};
@@ -32,6 +32,9 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// A rollout of a few pods takes some seconds; this long means that it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
+
+/// Between two looks at the pods.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The Deployment under test.
 pub struct Workload {
@@ -107,18 +110,44 @@ impl Workload {
         Ok(())
     }
 
-    /// Changes the template to another version: a rollout.
+    /// Changes the template to another version, whatever it has become: a rollout.
     pub async fn roll_out(&self, version: &str) -> Result<()> {
-        let containers = self.setup.containers(APPLICATION, version);
-        let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
-        self.patch(&patch).await.context("change the pod template")
+        self.patch_container(&Setup::version(APPLICATION, version))
+            .await
+            .context("change the pod template")
     }
 
-    async fn patch(&self, patch: &Value) -> Result<()> {
+    /// Another version of the application, one that drains.
+    pub async fn drain(&self) -> Result<()> {
+        self.patch_container(&Setup::drains(APPLICATION)).await.context("let the application drain")
+    }
+
+    async fn patch_container(&self, container: &Value) -> Result<()> {
+        let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+        self.patch_strategically(&patch).await
+    }
+
+    /// Patches the Deployment as `kubectl patch` does.
+    pub async fn patch_strategically(&self, patch: &Value) -> Result<()> {
         self.deployments()
-            .patch(APPLICATION, &PatchParams::default(), &Patch::Merge(patch))
+            .patch(APPLICATION, &PatchParams::default(), &Patch::Strategic(patch))
             .await?;
         Ok(())
+    }
+
+    /// Waits until no pod is there but the replicas of the last revision.
+    pub async fn old_pods_gone(&self) -> Result<()> {
+        let deadline = Instant::now() + STUCK_AFTER;
+        let selector = ListParams::default().labels(&format!("app={APPLICATION}"));
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        loop {
+            let count = pods.list(&selector).await.context("list the workload's pods")?.items.len();
+            if i32::try_from(count).ok() == Some(self.replicas) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "old pods are still there after {STUCK_AFTER:?}");
+            sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Waits until `kubectl rollout status` would return.
@@ -181,6 +210,21 @@ impl Workload {
             completed,
             seconds: completed.duration_since(started).as_secs_f64(),
         })
+    }
+
+    /// The Kubernetes Events on the Deployment, as `kubectl describe` finds them.
+    pub async fn events(&self) -> Result<Vec<Event>> {
+        let deployment = self.deployments().get(APPLICATION).await.context("get the Deployment")?;
+        let events: Api<Event> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let on = [
+            ("kind", "Deployment"),
+            ("name", APPLICATION),
+            ("namespace", NAMESPACE),
+            ("uid", deployment.metadata.uid.as_deref().unwrap_or_default()),
+        ];
+        let on = on.map(|(field, value)| format!("involvedObject.{field}={value}")).join(",");
+        let found = events.list(&ListParams::default().fields(&on)).await;
+        Ok(found.context("list the Events on the Deployment")?.items)
     }
 
     fn deployments(&self) -> Api<Deployment> {

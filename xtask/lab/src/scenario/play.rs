@@ -91,6 +91,7 @@ async fn on_stage(
         blind: gap.as_ref().map(|gap| (gap.node.clone(), gap.until)),
         agent_delay: SignedDuration::from_millis(i64::try_from(args.agent_watch_delay)?),
     };
+    doubts.extend(cluster.api.overstepped());
     let gap = gap.as_ref();
     if let Some(gap) = gap {
         doubts.extend(gap.untold(&reports, out)?);

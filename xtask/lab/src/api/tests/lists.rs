@@ -2,6 +2,7 @@
 
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, VersionMatch};
+use rollrace_deploy::role::Role;
 
 use super::{Options, create, pod, pods, server};
 use crate::api::client;
@@ -93,6 +94,28 @@ async fn requests_are_counted_by_user_and_can_be_refused() -> anyhow::Result<()>
     );
     assert_eq!((counters.requests, counters.refused), (3, 1));
     assert!(counters.bytes > 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_request_of_an_agent_is_checked_against_the_role_that_is_shipped() -> anyhow::Result<()>
+{
+    let (handle, lab) = server(Options::default()).await?;
+    create(&lab, pod("a", "n1")).await?;
+    handle.bind_role("rollrace-agent-", Role::shipped()?);
+    let agent = client(&handle.url(), "rollrace-agent-n1")?;
+    pods(&agent).list(&ListParams::default()).await?;
+    pods(&agent).get("a").await?;
+    assert_eq!(handle.overstepped(), Vec::<String>::new());
+    let deleted = pods(&agent).delete("a", &DeleteParams::default()).await;
+    let status = pods(&agent).get_status("a").await;
+    let forbidden =
+        |refusal: kube::Error| matches!(refusal, kube::Error::Api(status) if status.is_forbidden());
+    assert!(deleted.is_err_and(forbidden) && status.is_err_and(forbidden));
+    let told = handle.overstepped();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("rollrace-agent-n1 may not delete pods by its role"), "{told:?}");
+    pods(&lab).get("a").await?;
     Ok(())
 }
 

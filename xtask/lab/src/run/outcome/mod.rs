@@ -6,6 +6,7 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -46,7 +47,8 @@ pub struct RunResult {
     on_time_ms: Quantiles,
     /// From the outcome to the verdict.
     evidence_wait_ms: Quantiles,
-    /// Bars that were missed, in words: being on time, convergence, and what Prometheus shows.
+    /// Bars that were missed, in words: being on time, convergence, what Prometheus shows, and what
+    /// the agents asked the API server for beyond their role.
     bars_missed: Vec<String>,
     per_node: BTreeMap<String, Value>,
     clients: BTreeMap<String, Value>,
@@ -129,12 +131,18 @@ impl RunResult {
         let timeliness = truth::timeliness(&findings.agents, &comparison);
         let (on_time_ms, evidence_wait_ms) = timeliness.quantiles();
         let mut bars_missed = timeliness.late;
-        bars_missed.extend(findings.objections.iter().map(|what| format!("Prometheus: {what}")));
+        bars_missed.extend(findings.objections.iter().cloned());
+        bars_missed.extend(findings.cluster.api.overstepped());
         if !findings.args.no_agent {
             // Where the history was forgotten, a deletion in it may never be known.
             let forgotten = findings.fault.as_ref().is_some_and(Observed::loses_history);
             let measured = convergence.iter().filter(|c| c.measured_ms.is_some() || !forgotten);
             bars_missed.extend(measured.filter_map(NodeConvergence::objection));
+            if findings.fault.is_none() {
+                let delay = Duration::from_millis(findings.args.agent_watch_delay);
+                let lag = |known: &NodeConvergence| known.lag_objection(delay.as_secs_f64() * 1e3);
+                bars_missed.extend(convergence.iter().filter_map(lag));
+            }
         }
         if let Some(observed) = &findings.fault {
             bars_missed.extend(objections(observed, &findings.agents));

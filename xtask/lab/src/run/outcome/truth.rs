@@ -130,8 +130,7 @@ pub fn convergence(
                 .filter(|agent| agent.node == *node)
                 .flat_map(|agent| &agent.rollouts.rollouts)
                 .flat_map(|rollout| &rollout.convergence)
-                .find(|measured| measured.endpoint.socket() == endpoint)
-                .and_then(|measured| measured.seconds);
+                .find(|measured| measured.endpoint.socket() == endpoint);
             found.push(on_node(node, &old, gone, measured, fresh_syns));
         }
     }

@@ -1,9 +1,9 @@
-//! The real agent, in the node's namespace, and what it says.
+//! The real agent, in a node's namespace.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     fs::{self, File},
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
@@ -17,51 +17,40 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::{Pid, SysconfVar, sysconf},
 };
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{api::ADDRESS, objects::NODE, world::SERVICE};
 use crate::namespace::Namespace;
 
+/// The node's name.
+pub const NODE: &str = "n1";
+/// Where the API server listens, in the node's namespace.
+pub const API_SERVER: &str = "127.0.0.1:6443";
 /// Ready, and later settled (its attempt deadline is 10 s, its wait for evidence 30 s), by then.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Its promise after SIGTERM.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks at its state, which offers no event to wait for.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What the agent says at the end.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Told {
-    /// Attempts to the Service, by its metrics.
-    pub attempts: u64,
-    /// Attempts to the Service, by the kernel's counters.
-    pub counted: Counted,
-    /// Failures by class, by its metrics.
-    pub failures: BTreeMap<String, u64>,
-    /// Failures that its rollouts took, over all of them.
-    pub of_rollouts: u64,
-    /// What was lost, by reason.
-    pub losses: BTreeMap<String, u64>,
-    /// Whether its status says that counts are lower bounds.
-    pub lower_bound: bool,
-    /// Gaps that its status lists.
-    pub gaps: usize,
-    /// Whether each rollout says that its counts are lower bounds.
-    pub rollouts_lower_bound: Vec<bool>,
-    /// Most memory it had, in MiB.
-    pub peak_mib: u64,
+/// What a process has in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Now, in MiB.
+    pub resident_mib: f64,
+    /// The most up to now.
+    pub peak_mib: f64,
 }
 
-/// The kernel's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
-    /// SYNs of a new ISN.
-    pub attempts: u64,
-    /// Of these, answered.
-    pub answered: u64,
-    /// Of these, refused.
-    pub refused: u64,
+/// The agent's binary: the one that was named, or the one beside this program.
+///
+/// # Errors
+/// If this program's own place is not known.
+pub fn binary(named: Option<&Path>) -> Result<PathBuf> {
+    let beside = || {
+        let own = std::env::current_exe().context("find the own executable")?;
+        anyhow::Ok(own.with_file_name("rollrace"))
+    };
+    named.map_or_else(beside, |path| Ok(path.to_owned()))
 }
 
 /// An agent process.
@@ -71,18 +60,23 @@ pub struct Agent {
     folder: PathBuf,
 }
 
+/// A folder of this process's own for the files of one agent after the other.
+pub fn folder() -> PathBuf {
+    std::env::temp_dir().join(format!("rollrace-bench-{}", std::process::id()))
+}
+
 impl Agent {
-    /// Starts it.
+    /// Starts it, with further arguments.
     ///
     /// # Errors
     /// If there is no such program.
-    pub fn start(binary: &Path, node: &Namespace, tiny: bool) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("rollrace-bench-{}", std::process::id()));
+    pub fn start(binary: &Path, node: &Namespace, further: &[&str]) -> Result<Self> {
+        let folder = folder();
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         let kubeconfig = folder.join("kubeconfig.yaml");
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: bench\n\
-             clusters: [{{name: bench, cluster: {{server: 'http://{ADDRESS}'}}}}]\n\
+             clusters: [{{name: bench, cluster: {{server: 'http://{API_SERVER}'}}}}]\n\
              users: [{{name: bench, user: {{}}}}]\n\
              contexts: [{{name: bench, context: {{cluster: bench, user: bench}}}}]\n"
         );
@@ -93,15 +87,11 @@ impl Agent {
             .args(["agent", "--node-name", NODE, "--listen", "127.0.0.1:9465"])
             .args(["--api-listen", "127.0.0.1:9466", "--kubeconfig"])
             .arg(&kubeconfig)
-            .arg("--record")
-            .arg(folder.join("record.jsonl"))
+            .args(further)
             .env_remove("KUBECONFIG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        if tiny {
-            command.args(["--ring-buffer", "4", "--max-attempts", "16"]);
-        }
         let namespace = node.clone();
         // SAFETY: only system calls, which touch no memory of the parent's.
         unsafe {
@@ -171,56 +161,6 @@ impl Agent {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Waits until nothing is pending or undecided, and asks for everything.
-    ///
-    /// # Errors
-    /// If it does not answer.
-    pub fn settled(&self) -> Result<Told> {
-        let deadline = Instant::now() + PATIENCE;
-        // A sweep and a tick of the engine: counts that are still on their way arrive.
-        thread::sleep(Duration::from_secs(2));
-        let mut status = self.json("/api/v1/status")?;
-        while status["pending_attempts"] != 0 || status["undecided_failures"] != 0 {
-            if Instant::now() > deadline {
-                bail!("the agent is undecided after {PATIENCE:?}: {status}");
-            }
-            thread::sleep(LOOK_AGAIN);
-            status = self.json("/api/v1/status")?;
-        }
-        let rollouts = self.json("/api/v1/rollouts")?;
-        let rollouts = rollouts["rollouts"].as_array().cloned().unwrap_or_default();
-        let (_, metrics) = self.get(9465, "/metrics")?;
-        let mut told = Told {
-            lower_bound: status["lower_bound"] == true,
-            gaps: status["coverage"]["gaps"].as_array().map_or(0, Vec::len),
-            rollouts_lower_bound: rollouts
-                .iter()
-                .map(|rollout| rollout["lower_bound"] == true)
-                .collect(),
-            ..Told::default()
-        };
-        for (reason, count) in status["losses"].as_object().into_iter().flatten() {
-            told.losses.insert(reason.clone(), count.as_u64().unwrap_or(0));
-        }
-        for rollout in &rollouts {
-            let failures = rollout["failures"].as_object().into_iter().flatten();
-            told.of_rollouts += failures.filter_map(|(_, count)| count.as_u64()).sum::<u64>();
-        }
-        for line in metrics.lines() {
-            let Some((series, value)) = line.rsplit_once(' ') else { continue };
-            let Ok(value) = value.parse::<u64>() else { continue };
-            if series.starts_with("rollrace_connection_attempts_total{") {
-                told.attempts += value;
-            } else if series.starts_with("rollrace_connection_failures_total{") && value > 0 {
-                let class = series.split("class=\"").nth(1).and_then(|rest| rest.split('"').next());
-                *told.failures.entry(class.unwrap_or_default().to_owned()).or_default() += value;
-            }
-        }
-        told.counted = self.counted()?;
-        told.peak_mib = self.peak()?;
-        Ok(told)
-    }
-
     /// SIGTERM, and it is gone in time.
     ///
     /// # Errors
@@ -242,38 +182,56 @@ impl Agent {
         kill(pid, signal).with_context(|| format!("send {signal} to the agent"))
     }
 
-    /// The kernel's last counts for the Service, which only the recording has in full.
-    fn counted(&self) -> Result<Counted> {
-        let path = self.folder.join("record.jsonl");
-        let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
-        let service = SERVICE.to_string();
-        let mut last = Counted::default();
-        for line in BufReader::new(file).lines() {
-            let line = line.context("read the recording")?;
-            if !line.contains(r#""input":"attempts""#) || !line.contains(&service) {
-                continue;
-            }
-            let record: Value = serde_json::from_str(&line).context("a line of the recording")?;
-            last = serde_json::from_value(record["content"].clone())
-                .context("counts in the recording")?;
-        }
-        Ok(last)
-    }
-
-    fn peak(&self) -> Result<u64> {
+    /// What it has in memory.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn memory(&self) -> Result<Memory> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))
             .context("read the agent's status")?;
-        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = peak.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-        Ok(kib.context("no VmHWM in the agent's status")? / 1_024)
+        let kib = |key: &str| -> Result<f64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(key));
+            let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+            kib.with_context(|| format!("no {key} in the agent's status"))
+        };
+        Ok(Memory { resident_mib: kib("VmRSS:")? / 1_024.0, peak_mib: kib("VmHWM:")? / 1_024.0 })
     }
 
-    fn log(&self) -> String {
+    /// Memory of the BPF maps that it holds, in MiB, as the kernel accounts for it.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn maps_mib(&self) -> Result<f64> {
+        let folder = format!("/proc/{}/fdinfo", self.child.id());
+        let mut bytes = 0.0;
+        let mut seen = BTreeSet::new();
+        for entry in fs::read_dir(&folder).with_context(|| format!("list {folder}"))? {
+            // A descriptor may be closed meanwhile.
+            let Ok(text) = fs::read_to_string(entry.context("a descriptor")?.path()) else {
+                continue;
+            };
+            let field = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+            if let (Some(_), Some(id), Some(locked)) =
+                (field("map_type:"), field("map_id:"), field("memlock:"))
+                && seen.insert(id.trim().to_owned())
+            {
+                bytes += locked.trim().parse::<f64>().context("a map's memory")?;
+            }
+        }
+        Ok(bytes / f64::from(1 << 20))
+    }
+
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("agent.log"))
             .unwrap_or_else(|error| format!("no log: {error}"))
     }
 
-    fn json(&self, path: &str) -> Result<Value> {
+    /// What it answers under its API address.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn json(&self, path: &str) -> Result<Value> {
         let (code, body) = self.get(9466, path)?;
         if code != 200 {
             bail!("the agent answers {path} with {code}: {body}");
@@ -281,7 +239,11 @@ impl Agent {
         serde_json::from_str(&body).with_context(|| format!("read {path}"))
     }
 
-    fn get(&self, port: u16, path: &str) -> Result<(u16, String)> {
+    /// The code and body of an answer.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get(&self, port: u16, path: &str) -> Result<(u16, String)> {
         let answer = self.node.run(|| {
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             let mut stream =
