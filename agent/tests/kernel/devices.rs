@@ -54,7 +54,8 @@ fn node_with(way: Way, ip: Ip, pods: &[u8]) -> Node {
     node.outside.ip("link set way0 up");
     let (gateway, host) = (ip.remote_pod(1), if ip == Ip::V4 { 32 } else { 128 });
     let nodad = if ip == Ip::V4 { "" } else { " nodad" };
-    node.outside.ip(&format!("address add {gateway}/{host} dev lo{nodad}"));
+    // On the device itself: IPv6 tells no neighbour of addresses on another one.
+    node.outside.ip(&format!("address add {gateway}/{host} dev way0{nodad}"));
     for pod in pods {
         let pod = ip.remote_pod(*pod);
         node.outside.ip(&format!("address add {pod}/{host} dev lo{nodad}"));

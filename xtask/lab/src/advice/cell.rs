@@ -87,8 +87,7 @@ async fn follow_the_advice(
     progress: &Progress,
 ) -> Result<Outcome> {
     let binary = args.agent_binary()?;
-    let addresses = args.address_plan().service();
-    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas, addresses);
+    let workload = Workload::new(cluster.client.clone(), args);
     progress.phase("deploying the first revision");
     workload.create().await?;
     workload.completed().await?;
