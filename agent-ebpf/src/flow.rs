@@ -179,7 +179,7 @@ pub fn end(flow: &Flow, seq: u32, is_rst: bool) -> Option<End> {
 
 /// What it is that the last message has no answer.
 #[inline(always)]
-pub fn unanswered(flow: &Flow) -> End {
+fn unanswered(flow: &Flow) -> End {
     if is_one_way(flow) || flow.flags & state::DOUBTFUL != 0 { End::Closed } else { End::Cut }
 }
 

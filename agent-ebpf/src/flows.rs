@@ -13,7 +13,7 @@ use rollrace_ebpf::{
 };
 
 use crate::{
-    attempts::{Head, is_watched, now},
+    attempts::{self, Head, is_watched, now},
     kernel::{Entry, Nfct, Skb, Sock, is_own},
     maps::{
         ANSWERED, ATTEMPTS, FLOWS, GENERATION, Hook, LOCAL_PODS, OWN_FLOWS, STRANGERS, Scratch,
@@ -118,7 +118,7 @@ pub fn speaks(skb: &Skb, v6: bool) -> Option<()> {
 
 #[inline(never)]
 fn tracked(skb: &Skb, nfct: Nfct, v6: bool) -> Option<()> {
-    said(skb, nfct, &Segment::of(skb, v6)?, v6)
+    said(skb, nfct, &Segment::of(skb, v6)?)
 }
 
 /// The same, its headers read already.
@@ -130,12 +130,12 @@ pub fn spoke(skb: &Skb, scratch: &Scratch, tcp: &Tcp, offset: u32, v6: bool) -> 
     }
     let data = offset + tcp.length;
     let length = packet::total_length(&scratch.headers, v6).saturating_sub(data);
-    said(skb, nfct, &Segment { seq: tcp.seq, ack: tcp.ack, length, data }, v6)
+    said(skb, nfct, &Segment { seq: tcp.seq, ack: tcp.ack, length, data })
 }
 
 /// A segment of the client's.
 #[inline(always)]
-fn said(skb: &Skb, nfct: Nfct, segment: &Segment, v6: bool) -> Option<()> {
+fn said(skb: &Skb, nfct: Nfct, segment: &Segment) -> Option<()> {
     if segment.length == 0 {
         return None;
     }
@@ -147,28 +147,7 @@ fn said(skb: &Skb, nfct: Nfct, segment: &Segment, v6: bool) -> Option<()> {
     if flow.flags & (state::CLIENT_DONE | state::TOLD) == 0 {
         let said = if segment.length <= SHORT { look_into(skb, segment) } else { Said::Message(0) };
         flow::message(flow, segment.seq, segment.length, segment.ack, said);
-        if flow.flags & state::ASKED_LATE != 0 {
-            return asked_late(skb, nfct, flow, v6);
-        }
     }
-    Some(())
-}
-
-/// After the backend's FIN. The RST that answers it is told as it passes; of a client in the node's own
-/// namespace no device shows it, and its socket may be closed by then.
-#[inline(never)]
-fn asked_late(skb: &Skb, nfct: Nfct, flow: &mut Flow, v6: bool) -> Option<()> {
-    if !skb.is_local() {
-        return None;
-    }
-    let Scratch { syn, entry: window, .. } = scratch(Hook::Queue)?;
-    let entry = Entry::read(nfct.entry(), window)?;
-    entry.original(&mut syn.tuple);
-    entry.backend(&mut syn.backend);
-    flow.flags |= state::TOLD;
-    let (end, dnat) = (flow::unanswered(flow), flow.flags & state::DNAT != 0);
-    let family = if v6 { 6 } else { 4 };
-    tell(end, flow.isn, flow.opened_ns, &syn.tuple, &syn.backend, dnat, family);
     Some(())
 }
 
@@ -367,6 +346,28 @@ fn untracked_ends(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, seq: u32, v6: boo
         }
         None => closed_unsaid(&syn.tuple),
     }
+    Some(())
+}
+
+/// A RST that answered no SYN. If it is the client's it answers something itself: the SYN+ACK of a half-open
+/// probe by the node, which no device and no socket showed. In a frame of its own, as above.
+#[inline(never)]
+pub fn client_reset(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, v6: bool) -> Option<()> {
+    let Scratch { headers, entry: window, tuple, .. } = scratch;
+    let nfct = skb.nfct();
+    if nfct.entry() == 0 {
+        packet::addresses(headers, v6, tuple);
+        tuple.sport = tcp.sport;
+        tuple.dport = tcp.dport;
+    } else {
+        if nfct.ctinfo() >= IP_CT_IS_REPLY {
+            return None;
+        }
+        let entry = Entry::read(nfct.entry(), window)?;
+        is_own(entry.net()).then_some(())?;
+        entry.original(tuple);
+    }
+    attempts::answered(tuple, tcp.seq.wrapping_sub(1), if v6 { 6 } else { 4 });
     Some(())
 }
 

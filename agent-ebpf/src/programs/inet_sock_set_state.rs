@@ -19,7 +19,10 @@ const CLOSE: i32 = 7;
 /// `TCP_CLOSE_WAIT`: the peer has sent its FIN.
 const CLOSE_WAIT: i32 = 8;
 
-/// Errors that a RST leaves in a socket (`tcp_reset`): `EPIPE` after the peer's FIN.
+/// `TCP_LAST_ACK`: both have sent theirs, the peer first.
+const LAST_ACK: i32 = 9;
+
+/// Errors that a RST leaves in a socket (`tcp_reset`): `EPIPE` after the peer's FIN, while it is open.
 const ECONNRESET: u32 = 104;
 const EPIPE: u32 = 32;
 
@@ -80,7 +83,8 @@ fn changed(sk: u64, old: i32, new: i32, hook: Hook) -> Option<()> {
             let local = is_own(sock.net) || LOCAL_PODS.get_ptr(tuple.src).is_some();
             attempts::abandoned(tuple, sock.snd_una, sock.error, sock.family, started, local);
         }
-        (ESTABLISHED, CLOSE_WAIT) | (ESTABLISHED | CLOSE_WAIT, CLOSE)
+        // In LAST_ACK it may be the answer to what was asked behind the peer's FIN.
+        (ESTABLISHED, CLOSE_WAIT) | (ESTABLISHED | CLOSE_WAIT | LAST_ACK, CLOSE)
             if is_own(net_of(sk)) && is_tcp(sk) =>
         {
             let tuple = &mut scratch(hook)?.tuple;

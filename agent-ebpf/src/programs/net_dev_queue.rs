@@ -59,6 +59,7 @@ fn looked_at(skb: &Skb, v6: bool) -> Option<()> {
                 _ => {
                     let answers = answer(skb, scratch, &segment, v6);
                     if flags & tcp::RST != 0 && !answers {
+                        flows::client_reset(skb, scratch, &segment, v6);
                         flows::ends(skb, scratch, &segment, offset, v6);
                     }
                     None

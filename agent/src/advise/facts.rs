@@ -118,6 +118,16 @@ pub struct Stale {
     pub entries: u64,
     /// When the last of them expires; `None`: they are kept alive, or nobody knows.
     pub expires: Option<Timestamp>,
+    /// Where they lead.
+    #[serde(default)]
+    pub endpoints: Vec<StaleAt>,
+}
+
+/// Where stale conntrack entries lead.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StaleAt {
+    /// An endpoint that is gone.
+    pub endpoint: Address,
 }
 
 /// One rollout as one node's agent tells it (`/api/v1/rollouts`).
@@ -360,7 +370,8 @@ impl Case {
             self.figures().filter_map(|(_, figures)| figures.stale.as_ref()).collect();
         let entries = known.iter().map(|stale| stale.entries).sum();
         let expires = known.iter().filter_map(|stale| stale.expires).max();
-        (!known.is_empty()).then_some(Stale { entries, expires })
+        let endpoints = known.iter().flat_map(|stale| stale.endpoints.clone()).collect();
+        (!known.is_empty()).then_some(Stale { entries, expires, endpoints })
     }
 
     /// The pods that left, what all nodes know of each put together.

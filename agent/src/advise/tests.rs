@@ -2,8 +2,8 @@
 
 use super::{
     facts::{
-        ConntrackTable, Leaving, Missing, NodePart, NotOfRollouts, Revision, ServiceShape, Shape,
-        Stale,
+        Address, ConntrackTable, Leaving, Missing, NodePart, NotOfRollouts, Revision, ServiceShape,
+        Shape, Stale, StaleAt,
     },
     *,
 };
@@ -294,11 +294,18 @@ fn a_stale_tail_is_told_with_its_end() {
     let figures = tail.nodes[0].figures.as_mut().expect("figures");
     figures.failures.insert("stale_nat".to_owned(), 9);
     figures.after = 9;
-    figures.stale =
-        Some(Stale { entries: 4, expires: Some("2026-11-30T05:02:00Z".parse().expect("a time")) });
+    let endpoint = Address { address: "10.244.2.7".parse().expect("an address"), port: 8080 };
+    figures.stale = Some(Stale {
+        entries: 4,
+        expires: Some("2026-11-30T05:02:00Z".parse().expect("a time")),
+        endpoints: vec![StaleAt { endpoint }, StaleAt { endpoint }],
+    });
     let advice = advise(&tail);
     let finding = advice.findings.iter().find(|finding| finding.rule == Rule::StaleTail);
-    let because = finding.expect("the tail").because.join("; ");
+    let finding = finding.expect("the tail");
+    let how = finding.change.as_deref().expect("what to do");
+    assert!(how.contains("--reply-src ADDRESS` for 10.244.2.7 on n1;"), "{how}");
+    let because = finding.because.join("; ");
     assert!(because.contains("9 of 93 failures"), "{because}");
     assert!(
         because.contains("4 entries of that kind now, the last expires at 2026-11-30T05:02:00Z"),

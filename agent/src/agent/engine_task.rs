@@ -354,6 +354,7 @@ impl EngineTask {
             undirected_attempts: self.state.undirected(),
             unseen_attempts: self.state.unseen(),
             closed_connections: self.state.closed(),
+            closed_by_service: self.state.closed_by_service(),
             stayed_connections: self.state.stayed(),
             flows_memory_bytes: report.flows_bytes,
             lower_bound,

@@ -6,6 +6,7 @@
 //! - `undirected`: the same where the rules chose no backend
 //! - `departure`: why an endpoint left
 //! - `serving`: why one that did not leave failed
+//! - `never_open`: a port that refused everybody long before
 //! - `local`: dropped for a traffic policy of Local
 //! - `misdelivered`: whether a pod of another workload answered
 //! - `node`: whether its node is lost; `bad`: one bad replica among good ones
@@ -16,6 +17,7 @@ mod blame;
 mod departure;
 mod local;
 mod misdelivered;
+mod never_open;
 mod node;
 mod serving;
 mod undirected;
@@ -51,6 +53,8 @@ pub struct Known<'a> {
     pub rollouts: &'a Rollouts,
     /// Counts by what was dialled.
     pub counts: &'a BTreeMap<SocketAddr, AttemptCounts>,
+    /// What was dialled and has refused without ever answering, and since when.
+    pub never_answered: &'a BTreeMap<SocketAddr, Mono>,
     /// Nodes that were asked about.
     pub nodes: &'a Nodes,
     /// Workloads that there was no room to follow.
@@ -159,6 +163,7 @@ pub fn decide(failed: &Failed, service: Option<&Name>, known: &Known<'_>) -> Dec
     blame.workload = known.owners.workload_of(&pod.uid);
     let is_known = match left {
         _ if !life.was_removed() && node::blame(&mut blame, failed, life, known) => true,
+        Some(left) if never_open::explains(&mut blame, failed, left, known) => false,
         Some(left) => departure::blame(&mut blame, failed, life, left, place.as_ref(), known),
         None => {
             serving::blame(&mut blame, failed, life, place.as_ref(), known, last_chance)

@@ -1,6 +1,6 @@
 //! The endpoint did not leave: a restart, or a new pod that was not listening yet?
 
-use super::{Blame, Known, departure, words};
+use super::{Blame, Known, departure, never_open, words};
 use crate::{
     attempts::Failed,
     endpoints::Lifetime,
@@ -42,6 +42,9 @@ pub(super) fn blame(
     let made_it = |rollout: &&crate::model::Rollout| rollout.to.hash == place.hash;
     let mut rollouts = known.rollouts.of(&place.workload.uid).rev().filter(made_it);
     let Some(rollout) = rollouts.next() else { return false };
+    if never_open::explains(blame, failed, rollout.started, known) {
+        return false;
+    }
     match answers(failed, life, known) {
         // It answered later: then it had not listened yet.
         Answers::First(first) if first > syn => {

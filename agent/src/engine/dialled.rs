@@ -24,6 +24,11 @@ pub(super) fn count(state: &mut State, counts: AttemptCounts) {
         state.overflowed += 1;
         return;
     }
+    if counts.answered > 0 {
+        state.never_answered.remove(&counts.original);
+    } else if counts.refused > 0 {
+        state.never_answered.entry(counts.original).or_insert(state.now);
+    }
     let before = state.counts.insert(counts.original, counts);
     let before = before.map_or(0, |before| before.attempts);
     // Counts that fell began anew, with the probes.

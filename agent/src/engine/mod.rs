@@ -13,6 +13,7 @@
 //! - `ask`: what the API server is asked, and whom it is asked to follow
 //! - `announce`: the Kubernetes Event of a rollout that broke connections
 //! - `dialled`: which Services this node's clients dial, and how often
+//! - `doubtful`: ends of which the wire cannot tell whether anything was lost
 //! - `verdicts`: failures held until they can be decided
 //! - `clients`: whose connections failed
 //! - `converge`: how long after its deletion a pod was still chosen
@@ -27,6 +28,7 @@ mod cluster;
 mod converge;
 mod coverage;
 mod dialled;
+mod doubtful;
 mod history;
 mod input;
 mod lanes;
@@ -40,6 +42,7 @@ mod verdicts;
 pub use announce::EventCounts;
 pub(crate) use announce::MAX_ASKED_EVENTS;
 pub use coverage::{Coverage, Gap, GapReason, MAX_GAPS, Partly};
+pub use doubtful::ClosedReport;
 pub use history::{History, Past, Recalled};
 pub use input::{
     AttemptCounts, ClusterChange, ConntrackScan, Evicted, FreshSyns, Input, Lost, Request,

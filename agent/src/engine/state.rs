@@ -14,6 +14,7 @@ use super::{
     announce::EventCounts,
     ask::{Asked, Followed, MAX_ASKED, MAX_NOT_FOLLOWED},
     coverage::Coverage,
+    doubtful::Doubtful,
     history::Past,
     stale::Figures,
     verdicts::Held,
@@ -177,6 +178,8 @@ pub struct State {
     /// Failures without a DNAT of clients that are not known to be this node's.
     pub(super) unclaimed: VecDeque<Failed>,
     pub(super) counts: BTreeMap<SocketAddr, AttemptCounts>,
+    /// Of these, what has refused without ever answering, and since when that is known.
+    pub(super) never_answered: BTreeMap<SocketAddr, Mono>,
     /// Services that this node's clients have dialled.
     pub(super) dialled: BTreeSet<Name>,
     /// Addresses of this node's pods, with the pod's UID.
@@ -206,7 +209,7 @@ pub struct State {
     pub(super) stayed: u64,
     /// Answered connections ended by leaving endpoints of which the wire cannot tell whether anything
     /// was lost.
-    pub(super) closed: u64,
+    pub(super) doubtful: Doubtful,
     /// Endpoints without a convergence for want of room in their rollout.
     pub(super) unmeasured: u64,
     /// Failures whose delay is in no histogram for want of room.
@@ -239,6 +242,7 @@ impl State {
             failures: VecDeque::new(),
             unclaimed: VecDeque::new(),
             counts: BTreeMap::new(),
+            never_answered: BTreeMap::new(),
             dialled: BTreeSet::new(),
             local: BTreeMap::new(),
             node_addresses: BTreeSet::new(),
@@ -257,7 +261,7 @@ impl State {
             undirected: 0,
             unseen: 0,
             stayed: 0,
-            closed: 0,
+            doubtful: Doubtful::default(),
             unmeasured: 0,
             untimed: 0,
             unlisted: 0,
@@ -365,12 +369,6 @@ impl State {
     /// Answered connections that endpoints which did not leave ended without an answer: no failures.
     pub fn stayed(&self) -> u64 {
         self.stayed
-    }
-
-    /// Answered connections that leaving endpoints closed, of which the wire cannot tell whether
-    /// anything was lost.
-    pub fn closed(&self) -> u64 {
-        self.closed
     }
 
     /// Failures decided as unknown for want of room to hold them, and attempts not held.

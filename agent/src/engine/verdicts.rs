@@ -59,7 +59,7 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
             // Most of these turn out to have been delivered well.
             state.overflowed += 1;
         } else if held.failed.doubtful {
-            state.closed += 1;
+            state.doubtful.count(held.service.as_ref());
         } else {
             state.overflowed += 1;
             let mut blame = Blame::unknown(&held.failed);
@@ -156,7 +156,9 @@ fn decide(state: &mut State, mut held: Held, out: &mut Outputs) -> Option<Held> 
         Decision::Cancelled => state.cancelled += 1,
         Decision::Undirected => state.undirected += 1,
         Decision::Stayed => state.stayed += 1,
-        Decision::Blame(_) if held.failed.doubtful => state.closed += 1,
+        Decision::Blame(_) if held.failed.doubtful => {
+            state.doubtful.count(held.service.as_ref());
+        }
         Decision::Foreign | Decision::Delivered => {}
         Decision::Blame(blame) => conclude(state, &held, *blame, out),
     }
@@ -172,6 +174,7 @@ pub(super) fn known(state: &State, ended: Mono, now: Mono) -> Known<'_> {
         owners: &state.owners,
         rollouts: &state.rollouts,
         counts: &state.counts,
+        never_answered: &state.never_answered,
         nodes: &state.nodes,
         failing: &state.failing,
         node: &state.config.node,

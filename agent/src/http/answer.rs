@@ -10,7 +10,8 @@ use super::wanted::Wanted;
 use crate::{
     cluster::ClusterSnapshot,
     engine::{
-        CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport, StaleReport, State,
+        ClosedReport, CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport,
+        StaleReport, State,
     },
     feature::Lacking,
     model::{Failure, RolloutId},
@@ -72,6 +73,8 @@ pub struct StatusAnswer {
     /// Answered connections that leaving endpoints closed, of which the wire cannot tell whether anything
     /// was lost: no failures.
     pub closed_connections: u64,
+    /// The same by the Service that was dialled.
+    pub closed_by_service: Vec<ClosedReport>,
     /// Answered connections that endpoints which did not leave ended without an answer: no failures.
     pub stayed_connections: u64,
     /// Memory of the kernel's map of answered connections, in bytes.

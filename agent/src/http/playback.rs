@@ -130,6 +130,7 @@ impl Playback {
             undirected_attempts: state.undirected(),
             unseen_attempts: state.unseen(),
             closed_connections: state.closed(),
+            closed_by_service: state.closed_by_service(),
             stayed_connections: state.stayed(),
             flows_memory_bytes: 0,
             lower_bound: state.lost() > 0 || state.overflowed() > 0,

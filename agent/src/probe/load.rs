@@ -160,7 +160,8 @@ impl Probe {
                 loader.load(&object).map_err(|error| refused("load the eBPF object", error))?;
             for name in HOOKS.into_iter().chain([MAKES_UP]) {
                 let program = program(&mut ebpf, name)?;
-                program.load().map_err(|error| refused_program(&format!("load {name}"), error))?;
+                load_program(program)
+                    .map_err(|error| refused_program(&format!("load {name}"), error))?;
             }
             Ok(ebpf)
         };
@@ -277,6 +278,23 @@ fn syn_sent_timeout() -> u64 {
     const PATH: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_syn_sent";
     let seconds = fs::read_to_string(PATH).ok().and_then(|text| text.trim().parse::<u64>().ok());
     seconds.unwrap_or(120) * 1_000_000_000
+}
+
+/// Loads a program. The verifier gives up with EAGAIN when any signal is pending (`signal_pending` in
+/// `do_check`); libbpf as well tries five times.
+pub(super) fn load_program(program: &mut RawTracePoint) -> Result<(), ProgramError> {
+    const TIMES: u8 = 5;
+    let mut times = 1;
+    loop {
+        match program.load() {
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.kind() == io::ErrorKind::WouldBlock && times < TIMES =>
+            {
+                times += 1;
+            }
+            end => return end,
+        }
+    }
 }
 
 pub(super) fn program<'a>(

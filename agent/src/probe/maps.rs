@@ -291,7 +291,8 @@ impl Maps {
         self.fresh_evicted = self.fresh_evicted.max(inserted.saturating_sub(there));
     }
 
-    /// The same of `FLOWS`: entered, not taken out, and not there.
+    /// The same of `FLOWS`: entered, not taken out, and not there. Once some were evicted, what no longer
+    /// fits is counted without a look at the map: no more than were evicted.
     fn count_evicted_flows(&mut self) {
         // Read in this order: what is taken out had been entered.
         let removed = self.stat(Stat::FlowsRemoved);
@@ -301,7 +302,11 @@ impl Maps {
         if live * 2 < self.flow_entries || !(grown || live > self.flow_entries) {
             return;
         }
-        let there = u64::try_from(self.flows.keys().count()).unwrap_or(u64::MAX);
+        let there = if self.flows_evicted > 0 && live > self.flow_entries {
+            self.flow_entries
+        } else {
+            u64::try_from(self.flows.keys().count()).unwrap_or(u64::MAX)
+        };
         let evicted = live.saturating_sub(there);
         self.flows_evicted += evicted;
         self.flows_live = live - evicted;

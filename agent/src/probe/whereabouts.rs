@@ -16,7 +16,7 @@ use tracing::debug;
 use super::{
     ProbeError,
     layout::Layout,
-    load::{MAPS, load_error, loader, no_map, program, refused, refused_program},
+    load::{MAPS, load_error, load_program, loader, no_map, program, refused, refused_program},
 };
 
 /// Where the agent lives.
@@ -48,7 +48,7 @@ pub fn ask(layout: &Layout, object: &[u8]) -> Result<Whereabouts, ProbeError> {
     let mut log = aya_log::EbpfLogger::init(&mut ebpf)
         .map_err(|error| load_error("open the kernel side's log", error))?;
     let program = program(&mut ebpf, "whoami")?;
-    program.load().map_err(|error| refused_program("load an eBPF program", error))?;
+    load_program(program).map_err(|error| refused_program("load an eBPF program", error))?;
     program
         .test_run(RawTracePointRunOptions::new())
         .map_err(|error| refused_program("run an eBPF program", error))?;

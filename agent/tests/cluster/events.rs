@@ -59,9 +59,12 @@ async fn an_event_is_a_warning_on_the_workload_as_describe_looks_for_it() {
 
 #[tokio::test]
 async fn an_event_that_another_node_has_written_is_as_good_as_written() {
-    let script = |call: &Call| match is_event(call) {
-        true => Reply::Status(409, "events \"api.0123456789abcdef\" already exists"),
-        false => Reply::nothing(call),
+    let script = |call: &Call| {
+        if is_event(call) {
+            Reply::Status(409, "events \"api.0123456789abcdef\" already exists")
+        } else {
+            Reply::nothing(call)
+        }
     };
     let server = ApiServer::start(script).await;
     let mut agent = Agent::start(server.address).await;

@@ -16,6 +16,20 @@ fn is_by_rollout(failure: &Failure, target: &str) {
 }
 
 #[test]
+fn a_port_that_never_was_open_was_closed_by_no_rollout() {
+    for (seconds, cause) in [(60, Cause::Unknown), (1, Cause::Rollout)] {
+        let mut world = World::at_rest();
+        let original = "10.96.0.80:81".parse().unwrap();
+        world.dial_in_vain(original);
+        world.pass(seconds * 1_000);
+        world.roll();
+        let attempt = world.attempt_to(original, world.backend("old-a"));
+        world.refuse(attempt);
+        assert_eq!(world.verdict().cause, cause, "refused for {seconds} s before");
+    }
+}
+
+#[test]
 fn a_syn_refused_by_an_old_pod_is_blamed_on_the_rollout_that_removed_it() {
     let mut world = World::rolling();
     world.pass(200);

@@ -94,6 +94,8 @@ fn what_the_wire_cannot_tell_is_counted_and_is_no_failure() {
     world.end(connection, End::Closed);
     world.no_verdict();
     assert_eq!((world.state.closed(), world.state.stayed()), (1, 0));
+    let closed = world.state.closed_by_service().remove(0);
+    assert_eq!((&*closed.service, closed.connections), ("api", 1));
 }
 
 #[test]

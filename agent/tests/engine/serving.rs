@@ -11,7 +11,10 @@ const READY: [(&str, Is); 3] = [("old-a", Is::Ready), ("old-b", Is::Ready), ("ol
 
 /// A new pod is marked ready; nobody has answered there.
 fn with_a_new_pod() -> World {
-    let mut world = World::at_rest();
+    begin_with_a_new_pod(World::at_rest())
+}
+
+fn begin_with_a_new_pod(mut world: World) -> World {
     world.workload_in("Deployment", 2, 3, [3, 3, 3], 1, false);
     world.set("new", 2, 1, 0);
     world.pod("new-a", "n2");
@@ -38,6 +41,19 @@ fn a_new_pod_that_never_answers_is_the_rollouts_new_side() {
     world.pass(500);
     world.fresh("new-a", None);
     assert_eq!(world.verdict().side, Some(Side::New));
+}
+
+#[test]
+fn a_new_pod_did_not_close_a_port_that_never_was_open() {
+    let mut world = World::at_rest();
+    let original = "10.96.0.80:81".parse().unwrap();
+    world.dial_in_vain(original);
+    world.pass(60_000);
+    let mut world = begin_with_a_new_pod(world);
+    let attempt = world.attempt_to(original, world.backend("new-a"));
+    world.refuse(attempt);
+    world.fresh("new-a", None);
+    assert_eq!(world.verdict().cause, Cause::Unknown);
 }
 
 #[test]

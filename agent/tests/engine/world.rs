@@ -155,19 +155,24 @@ impl World {
     /// As [`World::rolling`], with another configuration.
     pub fn rolling_with(config: Config) -> Self {
         let mut world = Self::at_rest_with(config);
-        world.workload_in("Deployment", 2, 3, [3, 3, 3], 1, false);
-        world.set("new", 2, 1, 0);
-        world.pod("new-a", "n2");
-        let old = [("old-a", Is::Ready), ("old-b", Is::Ready), ("old-c", Is::Ready)];
-        world.slice(&[old[0], old[1], old[2], ("new-a", Is::NotReady)]);
-        world.pass(2_000);
-        world.slice(&[old[0], old[1], old[2], ("new-a", Is::Ready)]);
-        world.answered("new-a");
-        world.set("old", 1, 2, 3);
-        world.delete("old-a");
-        world.slice(&[("old-a", Is::Leaving), old[1], old[2], ("new-a", Is::Ready)]);
-        world.set("old", 1, 2, 2);
+        world.roll();
         world
+    }
+
+    /// The second revision's first pod is ready, and the first old one is being removed for it.
+    pub fn roll(&mut self) {
+        self.workload_in("Deployment", 2, 3, [3, 3, 3], 1, false);
+        self.set("new", 2, 1, 0);
+        self.pod("new-a", "n2");
+        let old = [("old-a", Is::Ready), ("old-b", Is::Ready), ("old-c", Is::Ready)];
+        self.slice(&[old[0], old[1], old[2], ("new-a", Is::NotReady)]);
+        self.pass(2_000);
+        self.slice(&[old[0], old[1], old[2], ("new-a", Is::Ready)]);
+        self.answered("new-a");
+        self.set("old", 1, 2, 3);
+        self.delete("old-a");
+        self.slice(&[("old-a", Is::Leaving), old[1], old[2], ("new-a", Is::Ready)]);
+        self.set("old", 1, 2, 2);
     }
 
     /// Another agent takes over what this one left, after so many milliseconds without any: probes
@@ -474,6 +479,16 @@ impl World {
             attempts: self.attempts,
             answered: self.attempts,
             refused: 0,
+        }));
+    }
+
+    /// Clients have dialled what refuses every one of them.
+    pub fn dial_in_vain(&mut self, original: SocketAddr) {
+        self.input(What::Attempts(AttemptCounts {
+            original,
+            attempts: 10,
+            answered: 0,
+            refused: 10,
         }));
     }
 

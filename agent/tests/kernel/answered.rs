@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use rollrace::{engine::Watch, model::Sighting};
 
-use crate::support::{Dial, Ip, Node, Service, TIMED_OUT, at, is_refusal, now, of};
+use crate::support::{Dial, Ip, Node, Service, Syn, TIMED_OUT, at, is_refusal, now, of};
 
 #[test]
 fn a_syn_seen_on_the_bridge_and_on_its_port_is_one_and_ends_confirmed() {
@@ -43,6 +43,31 @@ fn an_answer_of_a_host_network_pod_counts_though_no_device_showed_its_syn() {
         assert_eq!(fresh.by_second.iter().map(|(_, count)| count).sum::<u32>(), 3);
         assert!(fresh.first_answer.is_some());
         assert_eq!(node.watcher.all(&node.namespace), []);
+    }
+}
+
+#[test]
+fn a_half_open_probe_by_the_node_itself_is_answered_though_no_socket_waits_for_it() {
+    for ip in [Ip::V4, Ip::V6] {
+        for conntrack in [true, false] {
+            let mut node = Node::new();
+            let server = node.pod(3);
+            let _listener = server.listen(at(ip.any(), 8080));
+            let backend = at(ip.pod(3), 8080);
+            let mut to = backend;
+            if conntrack {
+                to = ip.service();
+                node.namespace.program(&Service::new(to, &[backend]));
+            }
+            node.watcher.watch(&[Watch::Endpoint(backend)]);
+            let from = at(ip.node(), 10_001);
+            for isn in [1_000, 900_000] {
+                node.namespace.send(&[Syn { from, to, isn, payload: 0 }]);
+                assert_eq!(node.watcher.all(&node.namespace), []);
+            }
+            assert_eq!(node.watcher.counts(to), (2, 2, 0), "conntrack: {conntrack}");
+            assert_eq!(node.watcher.sweep(Duration::ZERO).unanswered, []);
+        }
     }
 }
 

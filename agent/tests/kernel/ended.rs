@@ -268,6 +268,30 @@ fn a_request_on_a_connection_that_was_closed_in_order_is_cut_by_its_rst() {
 }
 
 #[test]
+fn what_is_sent_on_after_a_servers_half_close_is_no_cut() {
+    for ip in [Ip::V4, Ip::V6] {
+        let mut world = World::new(ip);
+        let host = world.node.namespace.clone();
+        for from_host in [false, true] {
+            let mut connection =
+                if from_host { world.connect_from(&host) } else { world.connect() };
+            let local = connection.local;
+            connection.ask(REQUEST);
+            connection.answer(ANSWER);
+            connection.server.shutdown(Shutdown::Write).expect("close one direction");
+            assert_eq!(connection.client.read(&mut [0]).expect("its end"), 0);
+            // Taken in to the client's own end.
+            connection.ask(REQUEST);
+            connection.ask(REQUEST);
+            drop(connection.client);
+            assert_eq!(connection.server.read(&mut [0]).expect("its end"), 0);
+            drop(connection.server);
+            world.assert_end(local, None);
+        }
+    }
+}
+
+#[test]
 fn what_nobody_has_accepted_is_reset_when_its_listener_closes() {
     for speaks in [false, true] {
         let mut world = World::new(Ip::V4);

@@ -2,7 +2,10 @@
 
 use std::process::Output;
 
-use crate::cluster::{Agent, Cluster};
+use crate::{
+    cluster::{Agent, Cluster},
+    golden::golden,
+};
 
 fn three(name: &str) -> crate::cluster::Served {
     let agents = vec![Agent::Answers, Agent::Answers, Agent::Hangs, Agent::Pending];
@@ -15,16 +18,6 @@ fn text(output: &Output) -> String {
 
 fn errors(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("UTF-8")
-}
-
-/// Compares with `tests/data/oncall/NAME`; `ROLLRACE_BLESS=1` writes it.
-fn golden(name: &str, text: &str) {
-    let path = format!("{}/tests/data/oncall/{name}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("ROLLRACE_BLESS").is_some() {
-        std::fs::write(&path, text).expect("write the golden file");
-    }
-    let expected = std::fs::read_to_string(&path).expect("read the golden file");
-    assert_eq!(text, expected, "differs from {path}: ROLLRACE_BLESS=1 takes it over");
 }
 
 #[test]

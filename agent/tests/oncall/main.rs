@@ -2,4 +2,6 @@
 
 mod cluster;
 mod commands;
+mod golden;
+mod rules;
 mod scale;

@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`probe`]: the cost of each program above an empty one on the same tracepoint
 //! - [`loss`]: thousands of new connections a second, and every one of them accounted for
+//! - [`bulk`]: large transfers up and down through a Service
 //! - [`engine`]: records of the ring buffer a second, decoded and decided
 //! - [`scale`]: memory and time of an agent in a large cluster
 //! - [`conntrack`]: what one scan of a large conntrack table costs
@@ -11,6 +12,7 @@
 //! - [`namespace`]: network namespaces held by descriptors; nothing outlives a run
 
 mod agent;
+mod bulk;
 mod conntrack;
 mod engine;
 mod figures;
@@ -37,6 +39,8 @@ enum Command {
     Probe(probe::Args),
     /// Thousands of new connections a second through a Service while a backend leaves
     Loss(loss::Args),
+    /// Large transfers through a Service, up and down, with the probes and without
+    Bulk(bulk::Args),
     /// Records of the ring buffer a second, decoded and decided on one core
     Engine(engine::Args),
     /// Memory and processor time of an agent in a large cluster; start, changes, a relist
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Probe(args) => probe::run(&args),
         Command::Loss(args) => loss::run(&args),
+        Command::Bulk(args) => bulk::run(&args),
         Command::Engine(args) => engine::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Conntrack(args) => conntrack::run(&args),

@@ -20,9 +20,14 @@ pub struct Rule {
     pub verbs: Vec<String>,
 }
 
-/// A `ClusterRole`.
+/// The Role of people on call, in `deploy/`.
+pub const VIEWER_FILE: &str = "base/viewer.yaml";
+
+/// A `ClusterRole`, or a `Role` in its namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
+    /// Where it is bound; `None`: everywhere.
+    pub namespace: Option<String>,
     /// Whatever one of them allows is allowed.
     pub rules: Vec<Rule>,
 }
@@ -33,24 +38,41 @@ impl Role {
     /// # Errors
     /// If it cannot be read, or if there is not exactly one.
     pub fn shipped() -> anyhow::Result<Self> {
+        Self::read(FILE, "ClusterRole", None)
+    }
+
+    /// That of people on call, as it is shipped, bound in the agents' namespace.
+    ///
+    /// # Errors
+    /// If it cannot be read, or if there is not exactly one.
+    pub fn viewer(namespace: &str) -> anyhow::Result<Self> {
+        Self::read(VIEWER_FILE, "Role", Some(namespace.to_owned()))
+    }
+
+    fn read(file: &str, kind: &str, namespace: Option<String>) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Object {
             kind: String,
             #[serde(default)]
             rules: Vec<Rule>,
         }
-        let path = deploy(FILE);
+        let path = deploy(file);
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let objects: Vec<Object> = serde_saphyr::from_multiple(&text)
             .with_context(|| format!("cannot parse {}", path.display()))?;
-        let mut roles = objects.into_iter().filter(|object| object.kind == "ClusterRole");
-        let role = roles.next().with_context(|| format!("{FILE} has no ClusterRole"))?;
-        ensure!(roles.next().is_none(), "{FILE} has more than one ClusterRole");
-        Ok(Self { rules: role.rules })
+        let mut roles = objects.into_iter().filter(|object| object.kind == kind);
+        let role = roles.next().with_context(|| format!("{file} has no {kind}"))?;
+        ensure!(roles.next().is_none(), "{file} has more than one {kind}");
+        Ok(Self { namespace, rules: role.rules })
     }
 
-    /// Whether a request may be made: `resource` is `pods`, or `pods/status` for a subresource, which
+    /// Whether it says anything about requests to this namespace.
+    pub fn reaches(&self, namespace: &str) -> bool {
+        self.namespace.as_ref().is_none_or(|own| own == namespace)
+    }
+
+    /// Whether a request may be made where it reaches: `resource` is `pods`, or `pods/status` for a subresource, which
     /// the right to the resource itself does not include.
     pub fn allows(&self, verb: &str, group: &str, resource: &str) -> bool {
         let has = |list: &[String], word: &str| list.iter().any(|own| own == word || own == "*");

@@ -16,8 +16,10 @@ use crate::fault::FaultArgs;
 use crate::matrix::{MatrixArgs, TableArgs};
 use crate::net::{AddressPlan, IpFamily, NodeAddresses};
 use crate::rest::RestArgs;
+use crate::rules::RulesArgs;
 use crate::scenario::ScenarioArgs;
 use crate::setup::Setup;
+use crate::soak::{SoakArgs, SoakClientArgs, SoakServerArgs};
 
 /// A Kubernetes cluster on one machine: rolls a Deployment out under load and compares what the
 /// clients suffered with what the rollrace agents reported.
@@ -50,6 +52,9 @@ pub enum Command {
     Scenario(ScenarioArgs),
     /// A fault of the API server in the middle of a rollout, seen by the agents only
     Fault(FaultArgs),
+    /// Every kind of traffic at once, without a rollout and through an orderly one: nothing but the real
+    /// failures may be reported
+    Soak(SoakArgs),
     /// What the agents use while nothing rolls out, against the bars
     Rest(RestArgs),
     /// Every cell of setups, modes and delays, and every scenario, several at a time
@@ -59,6 +64,8 @@ pub enum Command {
     /// One setup of `advice`
     #[command(hide = true)]
     AdviceCell(CellArgs),
+    /// Whether each rule of explain is found where it should be, and not where it should not
+    Rules(RulesArgs),
     /// The reference experiment: six setups in two modes, beside the published counts
     Table(TableArgs),
     /// The server that runs in the pods
@@ -67,6 +74,12 @@ pub enum Command {
     /// The client that makes the load
     #[command(hide = true)]
     Client(ClientArgs),
+    /// The server of a soak
+    #[command(hide = true)]
+    SoakServer(SoakServerArgs),
+    /// The client of a soak
+    #[command(hide = true)]
+    SoakClient(SoakClientArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -115,7 +128,7 @@ pub struct RunArgs {
     /// choice]
     #[arg(long, value_name = "N")]
     pub source_ports: Option<u16>,
-    /// A client's timeout for connecting and for a whole request, in seconds
+    /// A client's timeout for connecting, and again for the answer to a request, in seconds
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     pub client_timeout: f64,
     /// Nodes of the cluster
@@ -416,6 +429,9 @@ pub struct ServerArgs {
     /// How long a request takes, in milliseconds
     #[arg(long, default_value_t = 50)]
     pub request_time: u64,
+    /// How much longer a drained server still works before it exits, in milliseconds
+    #[arg(long, default_value_t = 0)]
+    pub exit_after: u64,
     /// What to do at SIGTERM
     #[arg(long, value_enum, default_value_t = OnSigterm::Exit)]
     pub on_sigterm: OnSigterm,
@@ -445,7 +461,7 @@ pub struct ClientArgs {
     /// How long to make requests, in seconds
     #[arg(long)]
     pub seconds: u64,
-    /// Timeout for connecting and for a whole request, in seconds
+    /// Timeout for connecting, and again for the answer to a request, in seconds
     #[arg(long)]
     pub timeout: f64,
     /// File for one JSON line per failed request, and a summary as the last line

@@ -139,6 +139,18 @@ pub fn complete() -> Result<()> {
     Ok(())
 }
 
+/// Completes the isolation and plays something in the lab, as PID 1 with its log in the out directory.
+pub fn play<T>(out: &Path, what: impl Future<Output = Result<T>>) -> Result<T> {
+    complete()?;
+    crate::run::log_to(&out.join("lab.log"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the lab's runtime")?;
+    runtime.block_on(what)
+}
+
 /// Shows the cgroups of version 2 alone, to this process and its children: crun refuses a mixture, and
 /// makes none of its own here.
 pub fn unify_cgroups() -> Result<()> {

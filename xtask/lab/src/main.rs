@@ -19,8 +19,11 @@
 //! - [`compare`]: truth against reports; pure
 //! - [`run`]: one run from the first link to the last line; [`demo`]: two of them and a table
 //! - [`rest`]: what the agents use while nothing rolls out; [`matrix`]: every cell, several at a time
+//! - [`oncall`]: how people on call reach the agents
+//! - [`explained`]: what `rollrace explain` says; [`rules`]: what finds each of its rules, and what does not
 //! - [`advice`]: whether what `rollrace explain` advises works
 //! - [`fault`]: what befalls the API server as the agents see it
+//! - [`soak`]: every kind of traffic at once, with nothing to report
 //! - [`scenario`]: what else removes and breaks pods, and what each failure must be blamed on
 
 mod advice;
@@ -32,6 +35,7 @@ mod compare;
 mod conntrack;
 mod controllers;
 mod demo;
+mod explained;
 mod fault;
 mod isolate;
 mod journal;
@@ -39,12 +43,15 @@ mod kubelet;
 mod matrix;
 mod net;
 mod node;
+mod oncall;
 mod prometheus;
 mod proxy;
 mod rest;
+mod rules;
 mod run;
 mod scenario;
 mod setup;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -65,15 +72,21 @@ fn main() -> ExitCode {
         Command::Scenario(args) => scenario::outside(&args),
         Command::Fault(args) if args.inside => fault::inside(&args),
         Command::Fault(args) => fault::outside(&args),
+        Command::Soak(args) if args.inside => soak::inside(&args),
+        Command::Soak(args) => soak::outside(&args),
         Command::Rest(args) if args.inside => rest::inside(&args),
         Command::Rest(args) => rest::outside(&args),
         Command::Matrix(args) => matrix::run(&args),
         Command::Advice(args) => advice::run(&args),
         Command::AdviceCell(args) if args.inside => advice::inside(&args),
         Command::AdviceCell(args) => advice::outside(&args),
+        Command::Rules(args) if args.inside => rules::inside(&args),
+        Command::Rules(args) => rules::outside(&args),
         Command::Table(args) => matrix::run_reference(&args),
         Command::Server(args) => app::server::run(&args),
         Command::Client(args) => app::client::run(&args),
+        Command::SoakServer(args) => soak::run_server(&args),
+        Command::SoakClient(args) => soak::run_client(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("rollrace-lab: {error:#}");

@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     net::{Ipv4Addr, SocketAddrV4, TcpListener},
+    ops::Range,
     os::fd::AsRawFd as _,
     sync::Arc,
     thread,
@@ -75,31 +76,42 @@ impl World {
     /// # Errors
     /// If `iptables-restore` fails.
     pub fn program(&self, first: u8) -> Result<()> {
-        let mut text = String::from("*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n");
-        for number in first..EACH {
-            writeln!(text, ":KUBE-SEP-{number} - [0:0]")?;
-        }
-        let (ip, port) = (SERVICE.ip(), SERVICE.port());
-        writeln!(text, "-A PREROUTING -j KUBE-SERVICES")?;
-        writeln!(text, "-A KUBE-SERVICES -d {ip} -p tcp -m tcp --dport {port} -j KUBE-SVC-A")?;
-        for number in first..EACH {
-            let share = 1.0 / f64::from(EACH - number);
-            let choice = if number + 1 == EACH {
-                String::new()
-            } else {
-                format!("-m statistic --mode random --probability {share:.8} ")
-            };
-            writeln!(text, "-A KUBE-SVC-A {choice}-j KUBE-SEP-{number}")?;
-            let to = backend(number);
-            writeln!(text, "-A KUBE-SEP-{number} -p tcp -m tcp -j DNAT --to-destination {to}")?;
-        }
-        text.push_str("COMMIT\n");
-        self.node.tool("iptables-restore", &[], &text).map(drop)
+        program(&self.node, first..EACH)
     }
 }
 
+/// Programs the Service for these backends, in kube-proxy's shape.
+///
+/// # Errors
+/// If `iptables-restore` fails.
+pub fn program(node: &Namespace, backends: Range<u8>) -> Result<()> {
+    let mut text = String::from("*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n");
+    for number in backends.clone() {
+        writeln!(text, ":KUBE-SEP-{number} - [0:0]")?;
+    }
+    let (ip, port) = (SERVICE.ip(), SERVICE.port());
+    writeln!(text, "-A PREROUTING -j KUBE-SERVICES")?;
+    writeln!(text, "-A KUBE-SERVICES -d {ip} -p tcp -m tcp --dport {port} -j KUBE-SVC-A")?;
+    for number in backends.clone() {
+        let share = 1.0 / f64::from(backends.end - number);
+        let choice = if number + 1 == backends.end {
+            String::new()
+        } else {
+            format!("-m statistic --mode random --probability {share:.8} ")
+        };
+        writeln!(text, "-A KUBE-SVC-A {choice}-j KUBE-SEP-{number}")?;
+        let to = backend(number);
+        writeln!(text, "-A KUBE-SEP-{number} -p tcp -m tcp -j DNAT --to-destination {to}")?;
+    }
+    text.push_str("COMMIT\n");
+    node.tool("iptables-restore", &[], &text).map(drop)
+}
+
 /// A pod on a link of its own.
-fn pod(node: &Namespace, link: &str, address: Ipv4Addr) -> Result<Namespace> {
+///
+/// # Errors
+/// Without the rights, or without `ip`.
+pub fn pod(node: &Namespace, link: &str, address: Ipv4Addr) -> Result<Namespace> {
     let pod = Namespace::new()?;
     let path = pod.path();
     node.ip(&format!(

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::time::sleep;
 
 use super::args::CellArgs;
-use super::explained::Explained;
 use super::outcome::{ByMode, Outcome, Suffered};
 use crate::agent::Agent;
 use crate::cli::{Mode, RunArgs};
+use crate::explained::{Asked, Explained};
 use crate::isolate::{self, Outside};
+use crate::oncall::OnCall;
 use crate::run::clients::Clients;
 use crate::run::cluster::Cluster;
 use crate::run::progress::Progress;
@@ -39,14 +40,7 @@ pub fn outside(args: &CellArgs) -> Result<ExitCode> {
 
 /// Plays it, as the first process of the lab's own namespaces.
 pub fn inside(args: &CellArgs) -> Result<ExitCode> {
-    isolate::complete()?;
-    crate::run::log_to(&args.out.join("lab.log"))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("start the lab's runtime")?;
-    let outcome = runtime.block_on(play(&run_args(args)?, &args.out))?.judged();
+    let outcome = isolate::play(&args.out, play(&run_args(args)?, &args.out))?.judged();
     let json = serde_json::to_string(&outcome).context("encode the outcome")?;
     let path = args.out.join("result.json");
     std::fs::write(&path, &json).with_context(|| format!("write {}", path.display()))?;
@@ -86,7 +80,6 @@ async fn follow_the_advice(
     cluster: &Cluster,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let binary = args.agent_binary()?;
     let workload = Workload::new(cluster.client.clone(), args);
     progress.phase("deploying the first revision");
     workload.create().await?;
@@ -95,9 +88,11 @@ async fn follow_the_advice(
     let agents = start_agents(cluster, args, out).await?;
     let stage = Stage { out, cluster, workload: &workload, progress };
 
-    let (before, mut doubts) = stage.roll_out_under_load(args, "before", "2").await?;
+    let (before, mut doubts) = Box::pin(stage.roll_out_under_load(args, "before", "2")).await?;
     settle(&agents, &mut doubts).await?;
-    let explained = Explained::of(&binary, &agents, out, "explained").await?;
+    let on_call = OnCall::new(cluster, &args.agent_binary()?, out).await?;
+    let asked = Asked { on_call: &on_call, deployment: APPLICATION };
+    let explained = Explained::of(&asked, out, "explained").await?;
     let patch = explained.patch_value()?;
     let mut outcome = Outcome {
         setup: args.setup.name().to_owned(),
@@ -117,18 +112,20 @@ async fn follow_the_advice(
         if outcome.explained.needs_drain {
             workload.drain().await?;
         }
+        end_the_tail(cluster, &outcome.explained).await?;
         workload.completed().await?;
         workload.old_pods_gone().await?;
-        cluster.backends_reachable(&workload).await?;
+        cluster.only_backends_reachable(&workload).await?;
         // Pods that drain are not killed any more.
         let args = RunArgs { seconds: LOAD_SECONDS, ..args.clone() };
-        let (after, further) = stage.roll_out_under_load(&args, "after", "3").await?;
+        let (after, further) = Box::pin(stage.roll_out_under_load(&args, "after", "3")).await?;
         outcome.after = Some(after);
         outcome.doubts.extend(further);
         settle(&agents, &mut outcome.doubts).await?;
-        let said = Explained::of(&binary, &agents, out, "explained-after").await?;
+        let said = Explained::of(&asked, out, "explained-after").await?;
         outcome.explained_after = Some(said);
     }
+    outcome.doubts.extend(on_call.objections(cluster).await?);
     for mut agent in agents {
         agent.report(out).await?;
         agent.stop().await?;
@@ -196,6 +193,21 @@ impl Stage<'_> {
         }
         Ok((suffered, doubts))
     }
+}
+
+/// The patch prevents stale entries; of those that are there explain says how they end at once.
+async fn end_the_tail(cluster: &Cluster, explained: &Explained) -> Result<()> {
+    for node in &cluster.nodes {
+        for address in explained.stale.get(&node.addresses.name).into_iter().flatten() {
+            let mut conntrack = node.namespace.command("conntrack");
+            conntrack.args(["-D", "-p", "tcp", "--state", "SYN_SENT", "--reply-src"]);
+            conntrack.arg(address.to_string()).stdin(Stdio::null());
+            conntrack.stdout(Stdio::null()).stderr(Stdio::null());
+            // It fails where there is nothing left to delete.
+            conntrack.status().await.context("run conntrack")?;
+        }
+    }
+    Ok(())
 }
 
 fn of(clients: &Clients) -> Suffered {

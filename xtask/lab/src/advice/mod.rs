@@ -4,13 +4,11 @@
 //! # Layout
 //! - `args`: the command line
 //! - `cell`: one setup in a lab of its own
-//! - `explained`: what `rollrace explain` says
 //! - `outcome`: what came of it, and whether it is as it should be; pure
 //! - `table`: all of them, for people
 
 mod args;
 mod cell;
-mod explained;
 mod outcome;
 mod table;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::explained::Explained;
+use crate::explained::Explained;
 
 /// What the clients of one mode suffered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ impl Outcome {
                 found.push("something was found, and nothing could be done about it".to_owned());
             }
             None if failed > 0 => {
-                found.push(format!("{failed} requests failed, and nothing was found"))
+                found.push(format!("{failed} requests failed, and nothing was found"));
             }
             None => {}
             Some(_) if !finds_fault => {
@@ -69,7 +69,7 @@ impl Outcome {
             Some(after) => {
                 found.extend(after.iter().filter(|(_, of)| of.failures() > 0).map(|(mode, of)| {
                     format!("after the advice {} {mode} requests failed", of.failures())
-                }))
+                }));
             }
         }
         for (mode, of) in self.before.iter().chain(self.after.iter().flatten()) {
@@ -96,8 +96,8 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::super::explained::Finding;
     use super::*;
+    use crate::explained::Finding;
 
     fn of(failed: u64) -> ByMode {
         let failed = BTreeMap::from([("refused".to_owned(), failed)]);
@@ -116,6 +116,7 @@ mod tests {
             explained: Explained {
                 findings: weight.into_iter().map(finding).collect(),
                 needs_drain: false,
+                stale: BTreeMap::new(),
                 patch: after.map(|_| "spec: {}".to_owned()),
             },
             after: after.map(of),

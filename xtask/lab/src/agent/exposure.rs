@@ -1,20 +1,13 @@
 //! When a failure became visible to Prometheus: an agent's `/metrics`, looked at again and again.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::net::http_get;
+use super::looks::{Looks, Notes};
+use crate::net::HttpAnswer;
 
-/// Between two looks: fine beside the bar of a second, and cheap.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// An answer takes a few milliseconds; this long means that there is none.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// The counter of failures.
 const FAILURES: &str = "rollrace_connection_failures_total{";
 
@@ -29,51 +22,40 @@ pub struct Exposure {
     pub before: Timestamp,
 }
 
+/// Every look that showed more than the one before it.
+#[derive(Debug)]
+struct Rises {
+    seen: Vec<Exposure>,
+    before: Timestamp,
+}
+
+impl Notes for Rises {
+    fn note(&mut self, answer: &HttpAnswer) -> Result<()> {
+        ensure!(answer.status == 200, "/metrics was answered with {}", answer.status);
+        let at = Timestamp::now();
+        let total = failures(&answer.body)?;
+        if total > self.seen.last().map_or(0, |exposure| exposure.total) {
+            self.seen.push(Exposure { total, at, before: self.before });
+        }
+        self.before = at;
+        Ok(())
+    }
+}
+
 /// The looks at one agent's `/metrics`, until they are stopped.
 #[derive(Debug)]
-pub struct MetricsWatch {
-    stop: oneshot::Sender<()>,
-    looks: JoinHandle<Result<Vec<Exposure>>>,
-}
+pub struct MetricsWatch(Looks<Rises>);
 
 impl MetricsWatch {
     /// Looks from now on.
     pub fn start(metrics: SocketAddr) -> Self {
-        let (stop, stopped) = oneshot::channel();
-        Self { stop, looks: tokio::spawn(look(metrics, stopped)) }
+        let rises = Rises { seen: Vec::new(), before: Timestamp::now() };
+        Self(Looks::start(metrics, "/metrics", rises))
     }
 
     /// Looks a last time, and tells everything that was seen.
     pub async fn stop(self) -> Result<Vec<Exposure>> {
-        // A watch that has already failed says why when it is joined.
-        let _already_ended = self.stop.send(());
-        self.looks.await.context("the watch of /metrics panicked")?
-    }
-}
-
-async fn look(metrics: SocketAddr, mut stopped: oneshot::Receiver<()>) -> Result<Vec<Exposure>> {
-    let mut ticks = interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut seen: Vec<Exposure> = Vec::new();
-    let mut before = Timestamp::now();
-    loop {
-        let last = tokio::select! {
-            _ = ticks.tick() => false,
-            _ = &mut stopped => true,
-        };
-        let answer = timeout(ANSWERS_WITHIN, http_get(metrics, "/metrics"))
-            .await
-            .with_context(|| format!("{metrics} does not answer /metrics"))??;
-        ensure!(answer.status == 200, "{metrics} answered /metrics with {}", answer.status);
-        let at = Timestamp::now();
-        let total = failures(&answer.body)?;
-        if total > seen.last().map_or(0, |exposure| exposure.total) {
-            seen.push(Exposure { total, at, before });
-        }
-        before = at;
-        if last {
-            return Ok(seen);
-        }
+        Ok(self.0.stop().await?.seen)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The rollrace agents of a lab, one real process a node, and what they report.
 
 mod exposure;
+mod looks;
 mod program;
 mod readiness;
 pub mod report;
@@ -327,7 +328,8 @@ impl Agent {
     }
 }
 
-fn kubeconfig_text(server: &str, user: &str) -> String {
+/// A kubeconfig for a user, with the authority beside it.
+pub fn kubeconfig_text(server: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\n\
          kind: Config\n\

@@ -1,21 +1,13 @@
 //! What `/readyz` of an agent said and when, looked at again and again.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::net::http_get;
-
-/// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// An agent answers within milliseconds; this long means that it does not.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+use super::looks::{Looks, Notes};
+use crate::net::HttpAnswer;
 
 /// From this moment on it said so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,49 +20,32 @@ pub struct Readiness {
     pub said: String,
 }
 
+/// Every change that was seen.
+#[derive(Debug, Default)]
+struct Changes(Vec<Readiness>);
+
+impl Notes for Changes {
+    fn note(&mut self, answer: &HttpAnswer) -> Result<()> {
+        let (ready, said) = (answer.status == 200, answer.body.trim().to_owned());
+        if self.0.last().is_none_or(|last| last.ready != ready || last.said != said) {
+            self.0.push(Readiness { at: Timestamp::now(), ready, said });
+        }
+        Ok(())
+    }
+}
+
 /// The looks at one agent's `/readyz`, until they are stopped.
 #[derive(Debug)]
-pub struct ReadinessWatch {
-    stop: oneshot::Sender<()>,
-    looks: JoinHandle<Result<Vec<Readiness>>>,
-}
+pub struct ReadinessWatch(Looks<Changes>);
 
 impl ReadinessWatch {
     /// Looks from now on.
     pub fn start(operations: SocketAddr) -> Self {
-        let (stop, stopped) = oneshot::channel();
-        Self { stop, looks: tokio::spawn(look(operations, stopped)) }
+        Self(Looks::start(operations, "/readyz", Changes::default()))
     }
 
     /// Tells every change that was seen.
     pub async fn stop(self) -> Result<Vec<Readiness>> {
-        // A watch that has already failed says why when it is joined.
-        let _already_ended = self.stop.send(());
-        self.looks.await.context("the watch of /readyz panicked")?
-    }
-}
-
-async fn look(
-    operations: SocketAddr,
-    mut stopped: oneshot::Receiver<()>,
-) -> Result<Vec<Readiness>> {
-    let mut ticks = interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut seen: Vec<Readiness> = Vec::new();
-    loop {
-        let last = tokio::select! {
-            _ = ticks.tick() => false,
-            _ = &mut stopped => true,
-        };
-        let answer = timeout(ANSWERS_WITHIN, http_get(operations, "/readyz"))
-            .await
-            .with_context(|| format!("{operations} does not answer /readyz"))??;
-        let (ready, said) = (answer.status == 200, answer.body.trim().to_owned());
-        if seen.last().is_none_or(|last| last.ready != ready || last.said != said) {
-            seen.push(Readiness { at: Timestamp::now(), ready, said });
-        }
-        if last {
-            return Ok(seen);
-        }
+        Ok(self.0.stop().await?.0)
     }
 }

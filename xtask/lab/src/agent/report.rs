@@ -24,9 +24,21 @@ pub struct Status {
     /// Stale conntrack entries.
     #[serde(default)]
     pub stale: Stale,
+    /// Connections that leaving endpoints ended, of which the wire cannot tell whether anything was lost.
+    #[serde(default)]
+    pub closed_by_service: Vec<Closed>,
     /// What became of the Kubernetes Events of rollouts, by result; `open`: still to be written.
     #[serde(default)]
     pub events: BTreeMap<String, u64>,
+}
+
+/// How many of a Service's connections ended so.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Closed {
+    /// The Service.
+    pub service: String,
+    /// How many.
+    pub connections: u64,
 }
 
 /// What an agent was there for.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rollrace_deploy::role::Role;
 
-use super::resource::Resource;
+use super::access::Asked;
 
 /// The state of all dials. Each is set for the users whose name begins with a prefix; the longest
 /// prefix counts.
@@ -53,20 +53,11 @@ impl Dials {
         })
     }
 
-    /// Whether the user's role covers this; users without a role may do everything. A subresource
-    /// stands behind a slash in the name.
-    pub fn role_covers(
-        &self,
-        user: &str,
-        verb: &str,
-        resource: &Resource,
-        subresource: Option<&str>,
-    ) -> bool {
-        let name = match subresource {
-            Some(subresource) => format!("{}/{subresource}", resource.plural),
-            None => resource.plural.to_owned(),
-        };
-        longest(&self.roles, user).is_none_or(|role| role.allows(verb, resource.group, &name))
+    /// Whether the user's role covers this; users without a role may do everything.
+    pub fn role_covers(&self, user: &str, verb: &str, asked: &Asked<'_>) -> bool {
+        longest(&self.roles, user).is_none_or(|role| {
+            role.reaches(asked.namespace) && role.allows(verb, asked.group, asked.resource)
+        })
     }
 
     /// How often the user's watches were closed; a watch that sees it change ends.

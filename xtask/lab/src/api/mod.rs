@@ -13,10 +13,12 @@
 //! - `write`, `strategic`, `delete`, `defaults`: what writes do
 //! - `list`, `watch`, `selector`, `view`: what reads see
 //! - `request`, `route`, `serve`, `discovery`, `failure`: HTTP
+//! - `access`: who may do what; `proxy`: the way through the server to a pod
 //! - [`Entrance`]: a way in that can be shut
 //! - [`Handle`]: what the lab asks of a running server; [`dials`], [`usage`]: what it turns and
 //!   reads
 
+mod access;
 mod client;
 mod defaults;
 mod delete;
@@ -27,6 +29,7 @@ mod failure;
 mod handle;
 mod list;
 mod object;
+mod proxy;
 mod request;
 pub mod resource;
 mod route;

@@ -9,12 +9,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Server;
+use super::access::{self, Asked};
 use super::delete::{self, DeleteOptions, Deleted};
 use super::discovery;
 use super::failure::Failure;
 use super::list;
+use super::proxy::{self, Proxied};
 use super::request::{Params, Target, user};
-use super::resource::Resource;
+use super::resource::{self, Resource};
 use super::usage::UsageKey;
 use super::view::View;
 use super::watch::Watch;
@@ -32,12 +34,20 @@ pub async fn answer(
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let answer = match segments[..] {
         ["readyz" | "livez" | "healthz", ..] => Ok(Response::new(Body::from("ok"))),
+        ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"] => {
+            review(&server, request).await
+        }
+        ["api", "v1", "namespaces", namespace, "pods", pod, "proxy", ref path @ ..] => {
+            let query = request.uri().query().map_or_else(String::new, |query| format!("?{query}"));
+            let asked = Proxied { namespace, pod, path, query: &query };
+            proxied(&server, &asked, request.method(), request.headers()).await
+        }
         ["version"] => json_response(StatusCode::OK, &discovery::version()),
         ["api", version, ref rest @ ..] if !rest.is_empty() => {
-            resource(&server, Target::parse("", version, rest), request).await
+            of_resource(&server, Target::parse("", version, rest), request).await
         }
         ["apis", group, version, ref rest @ ..] if !rest.is_empty() => {
-            resource(&server, Target::parse(group, version, rest), request).await
+            of_resource(&server, Target::parse(group, version, rest), request).await
         }
         _ => discovery::document(&segments)
             .ok_or_else(Failure::no_such_path)
@@ -62,7 +72,7 @@ fn json_response(code: StatusCode, value: &Value) -> Result<Response<Body>, Fail
 }
 
 /// A request about a resource: counted, delayed, permitted, then done.
-async fn resource(
+async fn of_resource(
     server: &Arc<Server>,
     target: Option<Target>,
     request: Request<Body>,
@@ -77,31 +87,73 @@ async fn resource(
         None => resource.to_string(),
     };
     let usage = UsageKey { user, verb, resource: counted };
-    server.usage.count(&usage, |counters| counters.requests += 1);
+    let call = Call { server, resource, target: &target, params: &params, usage: &usage };
+    let name = match &target.subresource {
+        Some(subresource) => format!("{}/{subresource}", resource.plural),
+        None => resource.plural.to_owned(),
+    };
+    let asked = Asked { namespace: call.namespace(), group: resource.group, resource: &name };
+    permitted(server, &usage, resource, &asked, call.run(request)).await
+}
+
+/// Counts, delays, and does what is permitted.
+async fn permitted(
+    server: &Server,
+    usage: &UsageKey,
+    resource: &Resource,
+    asked: &Asked<'_>,
+    call: impl Future<Output = Result<Response<Body>, Failure>>,
+) -> Result<Response<Body>, Failure> {
+    server.usage.count(usage, |counters| counters.requests += 1);
     let delay = server.dials.borrow().request_delay(&usage.user);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    let call = Call { server, resource, target: &target, params: &params, usage: &usage };
     let (covered, allowed) = {
         let dials = server.dials.borrow();
         (
-            dials.role_covers(&usage.user, verb, resource, target.subresource.as_deref()),
-            dials.allows(&usage.user, verb, resource.plural),
+            dials.role_covers(&usage.user, usage.verb, asked),
+            dials.allows(&usage.user, usage.verb, resource.plural),
         )
     };
     if !covered {
-        server.usage.count(&usage, |counters| counters.overstepped += 1);
+        server.usage.count(usage, |counters| counters.overstepped += 1);
     }
     let answer = if covered && allowed {
-        call.run(request).await
+        call.await
     } else {
-        Err(Failure::forbidden(&usage.user, verb, resource))
+        Err(Failure::forbidden(&usage.user, usage.verb, resource))
     };
     if answer.is_err() {
-        server.usage.count(&usage, |counters| counters.refused += 1);
+        server.usage.count(usage, |counters| counters.refused += 1);
     }
     answer
+}
+
+/// A request through the server to a pod.
+async fn proxied(
+    server: &Arc<Server>,
+    proxied: &Proxied<'_>,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Failure> {
+    let pods = resource::find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
+    if method != Method::GET {
+        return Err(Failure::method_not_allowed());
+    }
+    let user = user(headers);
+    let usage = UsageKey { user, verb: "get", resource: "pods/proxy".to_owned() };
+    let call = proxy::get(server, pods, proxied);
+    let asked = Asked { namespace: proxied.namespace, group: "", resource: "pods/proxy" };
+    permitted(server, &usage, pods, &asked, call).await
+}
+
+/// Whoever asks may know what they may do.
+async fn review(server: &Arc<Server>, request: Request<Body>) -> Result<Response<Body>, Failure> {
+    let user = user(request.headers());
+    let body = read_body(request.into_body()).await?;
+    let review = access::review(&server.dials.borrow(), &user, &body);
+    json_response(StatusCode::CREATED, &review)
 }
 
 fn verb(method: &Method, target: &Target, params: &Params) -> Result<&'static str, Failure> {

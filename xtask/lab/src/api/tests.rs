@@ -1,5 +1,6 @@
 //! The protocol, as kube-rs's own client sees it over TCP.
 
+mod access;
 mod deletion;
 mod lists;
 mod watches;

@@ -207,6 +207,8 @@ impl Load<'_> {
                 pod,
             })
         };
+        // A connect that took long leaves no less time for the answer: else nobody would know whose it was.
+        let deadline = Instant::now() + self.timeout;
         let answer = connection.request(target, deadline).map_err(|t| failure(t, None))?;
         let close = answer.close;
         let wrong =

@@ -102,6 +102,11 @@ impl Connection {
         Ok(Self { local, started, requests: 0, stream })
     }
 
+    /// The stream alone.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Sends a request and reads its answer.
     pub fn request(&mut self, host: SocketAddr, deadline: Instant) -> Result<Answer, Trouble> {
         let trouble = |error: &std::io::Error| Trouble::of_error(Phase::Request, error);
@@ -137,7 +142,7 @@ impl Connection {
 }
 
 /// A whole answer: head and `Content-Length` bytes.
-fn parse(answer: &[u8]) -> Option<Answer> {
+pub fn parse(answer: &[u8]) -> Option<Answer> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
     let value = |name: &str| {
@@ -149,7 +154,8 @@ fn parse(answer: &[u8]) -> Option<Answer> {
 }
 
 impl Trouble {
-    fn of_errno(phase: Phase, errno: Errno) -> Self {
+    /// By the kernel's number.
+    pub fn of_errno(phase: Phase, errno: Errno) -> Self {
         let class = match (errno, phase) {
             (Errno::ECONNREFUSED, _) => ClientClass::Refused,
             (Errno::ETIMEDOUT | Errno::EAGAIN, Phase::Connect) => ClientClass::Timeout,
@@ -161,9 +167,14 @@ impl Trouble {
         Self { phase, class, error: errno.desc().to_owned(), errno: Some(errno as i32) }
     }
 
-    fn of_error(phase: Phase, error: &std::io::Error) -> Self {
+    /// Of a read or a write; an end of the stream is one before its time.
+    pub fn of_error(phase: Phase, error: &std::io::Error) -> Self {
         match error.raw_os_error() {
             Some(number) => Self::of_errno(phase, Errno::from_raw(number)),
+            None if error.kind() == std::io::ErrorKind::UnexpectedEof => Self::cut(),
+            None if error.kind() == std::io::ErrorKind::TimedOut => {
+                Self::of_errno(phase, Errno::ETIMEDOUT)
+            }
             None => {
                 Self { phase, class: ClientClass::Other, error: error.to_string(), errno: None }
             }

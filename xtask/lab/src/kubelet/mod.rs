@@ -23,6 +23,9 @@ use crate::journal::Journal;
 use crate::net::NodeAddresses;
 use crate::node::{NodeSettings, PodNetwork};
 
+/// A pod with this annotation only shows what runs already: it is not run.
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+
 /// What every pod of a node shares.
 #[derive(Clone)]
 struct Shared {
@@ -80,6 +83,9 @@ struct Workers {
 
 impl Workers {
     fn apply(&mut self, pod: Pod) -> Result<()> {
+        if pod.annotations().contains_key(MIRROR_ANNOTATION) {
+            return Ok(());
+        }
         let uid = uid(&pod)?;
         if let Some(known) = self.known.get(&uid) {
             known.send_replace(pod);

@@ -29,15 +29,8 @@ pub fn outside(args: &RestArgs) -> Result<ExitCode> {
 
 /// Measures, as the first process of the lab's own namespaces.
 pub fn inside(args: &RestArgs) -> Result<ExitCode> {
-    isolate::complete()?;
     let out = args.out.clone().context("`--inside` needs `--out`")?;
-    crate::run::log_to(&out.join("lab.log"))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("start the lab's runtime")?;
-    let result = runtime.block_on(measure(&args.run_args()?, &out))?;
+    let result = isolate::play(&out, measure(&args.run_args()?, &out))?;
     let json = serde_json::to_string(&result).context("encode the result")?;
     let path = out.join("result.json");
     std::fs::write(&path, &json).with_context(|| format!("write {}", path.display()))?;

@@ -159,6 +159,26 @@ impl Cluster {
         self.reachable(&backends).await
     }
 
+    /// Waits until no proxy has a rule for a pod that is gone: the rollout is over for clients, too.
+    pub async fn only_backends_reachable(&self, workload: &Workload) -> Result<()> {
+        let backends: BTreeSet<SocketAddr> = workload.backends().await?.into_iter().collect();
+        self.reachable(&backends).await?;
+        let programmed = self.journal.wait_for(|entries| {
+            let mut rules = BTreeSet::new();
+            for entry in entries {
+                match &entry.event {
+                    Event::RuleAdded { node, backend } => rules.insert((node, backend)),
+                    Event::RuleGone { node, backend } => rules.remove(&(node, backend)),
+                    _ => false,
+                };
+            }
+            rules.iter().all(|(_, backend)| backends.contains(backend))
+        });
+        tokio::time::timeout(REACHABLE_WITHIN, programmed)
+            .await
+            .context("proxies still have rules for pods that are gone: see journal.jsonl")?
+    }
+
     /// Waits until all these answer and every proxy has a rule for them.
     pub async fn reachable(&self, backends: &BTreeSet<SocketAddr>) -> Result<()> {
         let deadline = Instant::now() + REACHABLE_WITHIN;

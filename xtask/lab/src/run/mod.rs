@@ -182,12 +182,8 @@ async fn experiment(
 
     progress.phase("waiting for the agents' verdicts");
     let tail = tail::finish(tail).await?;
-    let (reports, unsettled, mut objections) =
-        collect(agents, prometheus.as_ref(), args.await_events, out).await?;
-    if !args.no_agent {
-        let events = workload.events().await?;
-        objections.extend(events::objections(&events, &reports, args.await_events));
-    }
+    let (reports, unsettled, objections) =
+        collect(agents, prometheus.as_ref(), (args, &workload), out).await?;
     clients.read_logs()?;
     for listener in &mut listeners {
         listener.stop().await?;
@@ -213,7 +209,7 @@ async fn experiment(
 async fn collect(
     mut agents: Vec<Agent>,
     prometheus: Option<&Prometheus>,
-    await_events: bool,
+    (args, workload): (&RunArgs, &Workload),
     out: &Path,
 ) -> Result<(Vec<AgentReport>, Vec<String>, Vec<String>)> {
     let mut reports = Vec::new();
@@ -223,7 +219,7 @@ async fn collect(
             unsettled.push("an agent still has undecided failures at the deadline".to_owned());
         }
     }
-    for agent in agents.iter().filter(|_| await_events) {
+    for agent in agents.iter().filter(|_| args.await_events) {
         if !agent.events_written().await? {
             unsettled.push(format!("the agent of {} has not written its Event", agent.node()));
         }
@@ -235,6 +231,10 @@ async fn collect(
     }
     for agent in &mut agents {
         reports.push(agent.report(out).await?);
+    }
+    if !agents.is_empty() {
+        let events = workload.events().await?;
+        objections.extend(events::objections(&events, &reports, args.await_events));
     }
     for agent in agents {
         agent.stop().await?;

@@ -10,7 +10,7 @@
 //! - `truth`: from those logs to the cause that each failure must have; pure
 //! - `play`: one scenario from the first link to the verdict, `outcome`: its result
 
-mod acts;
+pub mod acts;
 mod args;
 mod catalogue;
 mod gap;
@@ -19,11 +19,12 @@ mod outcome;
 mod play;
 mod pods;
 mod routes;
-mod stage;
+pub mod stage;
 mod truth;
 
 pub use args::ScenarioArgs;
 pub use catalogue::Scenario;
+pub use stage::Stage;
 
 use std::process::ExitCode;
 
@@ -46,16 +47,9 @@ pub fn outside(args: &ScenarioArgs) -> Result<ExitCode> {
 
 /// Plays a scenario as the first process of the lab's own namespaces.
 pub fn inside(args: &ScenarioArgs) -> Result<ExitCode> {
-    isolate::complete()?;
     let out = args.out.clone().context("`--inside` needs `--out`")?;
     let scenario = args.name.context("`--inside` needs a scenario")?;
-    crate::run::log_to(&out.join("lab.log"))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("start the lab's runtime")?;
-    let result = runtime.block_on(play::play(scenario, &args.run_args()?, &out))?;
+    let result = isolate::play(&out, play::play(scenario, &args.run_args()?, &out))?;
     result.write(&out)?;
     if args.json {
         println!("{}", result.json_line()?);

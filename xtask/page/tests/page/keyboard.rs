@@ -1,9 +1,9 @@
 //! Everything without a pointer.
 
 use anyhow::Result;
-use rollrace_page::{Browser, Scheme};
+use rollrace_page::Scheme;
 
-use crate::served::Served;
+use crate::{opened, served::Served};
 
 const DOWN: char = '\u{e015}';
 const ENTER: char = '\u{e007}';
@@ -14,11 +14,7 @@ const TAB: char = '\u{e004}';
 #[ignore = "opens a browser: cargo xtask test --only page"]
 async fn the_list_is_walked_a_rollout_opened_and_left_with_the_keyboard_alone() -> Result<()> {
     let served = Served::node("n1", None).await;
-    let browser = Browser::open(1_360, Scheme::Light).await?;
-    browser.go(&served.url()).await?;
-    browser
-        .until("a rollout", "return document.querySelectorAll('table.list a').length === 1")
-        .await?;
+    let browser = opened::list(&served, 1_360, Scheme::Light).await?;
     browser.press(&[DOWN]).await?;
     let on_it = "return document.activeElement.matches('table.list a[data-key]')";
     browser.until("the focus on the rollout", on_it).await?;
@@ -36,11 +32,7 @@ async fn the_list_is_walked_a_rollout_opened_and_left_with_the_keyboard_alone() 
 #[ignore = "opens a browser: cargo xtask test --only page"]
 async fn tab_reaches_each_control_of_a_rollout() -> Result<()> {
     let served = Served::node("n1", None).await;
-    let browser = Browser::open(1_360, Scheme::Light).await?;
-    browser.go(&served.url()).await?;
-    browser
-        .until("a rollout", "return document.querySelectorAll('table.list a').length === 1")
-        .await?;
+    let browser = opened::list(&served, 1_360, Scheme::Light).await?;
     browser.press(&[DOWN, ENTER]).await?;
     browser.until("the rollout", "return !!document.querySelector('.picture .lane')").await?;
     let mut reached = Vec::new();
@@ -67,11 +59,7 @@ async fn tab_reaches_each_control_of_a_rollout() -> Result<()> {
 #[ignore = "opens a browser: cargo xtask test --only page"]
 async fn what_is_focused_and_open_stays_so_while_the_page_asks_again() -> Result<()> {
     let served = Served::node("n1", Some(1.0)).await;
-    let browser = Browser::open(1_360, Scheme::Light).await?;
-    browser.go(&served.url()).await?;
-    browser
-        .until("a rollout", "return document.querySelectorAll('table.list a').length === 1")
-        .await?;
+    let browser = opened::list(&served, 1_360, Scheme::Light).await?;
     browser.press(&[DOWN, ENTER]).await?;
     let running = "return !!document.querySelector('.pods summary')";
     browser.until("the rollout", running).await?;

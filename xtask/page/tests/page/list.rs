@@ -3,18 +3,17 @@
 use anyhow::Result;
 use rollrace_page::{Browser, Scheme};
 
-use crate::served::{Served, expected, failed, picture};
+use crate::{
+    opened,
+    served::{Served, expected, failed, picture},
+};
 
 #[tokio::test]
 #[ignore = "opens a browser: cargo xtask test --only page"]
 async fn the_list_says_how_many_connections_a_rollout_broke_and_how() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
-    let browser = Browser::open(1_360, Scheme::Light).await?;
-    browser.go(&served.url()).await?;
-    browser
-        .until("a rollout", "return document.querySelectorAll('table.list tbody tr').length === 1")
-        .await?;
+    let browser = opened::list(&served, 1_360, Scheme::Light).await?;
     let cell = async |name: &str| {
         let script =
             format!("return document.querySelector('td[data-label=\"{name}\"]').innerText");

@@ -3,7 +3,10 @@
 use anyhow::Result;
 use rollrace_page::{Browser, Scheme};
 
-use crate::served::{Served, expected, picture};
+use crate::{
+    opened::{self, LISTED},
+    served::{Served, expected, picture},
+};
 
 const GROUND: &str = "return getComputedStyle(document.body).backgroundColor";
 
@@ -11,11 +14,7 @@ const GROUND: &str = "return getComputedStyle(document.body).backgroundColor";
 #[ignore = "opens a browser: cargo xtask test --only page"]
 async fn it_is_dark_where_the_system_is_and_the_button_has_the_last_word() -> Result<()> {
     let served = Served::node("n1", None).await;
-    let browser = Browser::open(1_360, Scheme::Light).await?;
-    browser.go(&served.url()).await?;
-    browser
-        .until("a rollout", "return document.querySelectorAll('table.list a').length === 1")
-        .await?;
+    let browser = opened::list(&served, 1_360, Scheme::Light).await?;
     let light = browser.text(GROUND).await?;
     browser.scheme(Scheme::Dark).await?;
     let dark = browser.text(GROUND).await?;
@@ -28,9 +27,7 @@ async fn it_is_dark_where_the_system_is_and_the_button_has_the_last_word() -> Re
     );
     assert_eq!(browser.text(GROUND).await?, light);
     browser.go(&served.url()).await?;
-    browser
-        .until("a rollout", "return document.querySelectorAll('table.list a').length === 1")
-        .await?;
+    browser.until("a rollout", LISTED).await?;
     assert_eq!(browser.text(GROUND).await?, light, "it is remembered");
     browser.press(&['t']).await?;
     browser.scheme(Scheme::Light).await?;
@@ -68,9 +65,7 @@ return faint.join('\n');
 async fn text_can_be_read_in_both_themes() -> Result<()> {
     let served = Served::node("n1", None).await;
     for scheme in [Scheme::Light, Scheme::Dark] {
-        let browser = Browser::open(1_360, scheme).await?;
-        browser.go(&format!("{}#rollout={}", served.url(), expected("n1").id)).await?;
-        browser.until("a timeline", "return !!document.querySelector('.picture .lane')").await?;
+        let browser = opened::rollout(&served, &expected("n1").id, 1_360, scheme).await?;
         assert_eq!(browser.text(FAINT).await?, "", "{scheme:?}");
         browser.close().await?;
     }

@@ -5,6 +5,7 @@
 //!
 //! # Layout
 //! - `served`: recordings behind the API
+//! - `opened`: a browser in which a view is there to be looked at
 //! - `list`, `rollout`: what the two views say, against what the engine says
 //! - `looks`: themes, narrow screens
 //! - `keyboard`: everything without a pointer
@@ -17,6 +18,7 @@ mod list;
 mod live;
 mod looks;
 mod many;
+mod opened;
 mod rollout;
 mod served;
 mod silence;

@@ -3,18 +3,17 @@
 use anyhow::Result;
 use rollrace_page::{Browser, Scheme};
 
-use crate::served::{KEEPALIVE, Served, expected, failed, picture};
-
-const DRAWN: &str = "return document.querySelectorAll('.picture svg.timeline .lane').length > 0";
+use crate::{
+    opened,
+    served::{KEEPALIVE, Served, expected, failed, picture},
+};
 
 #[tokio::test]
 #[ignore = "opens a browser: cargo xtask test --only page"]
 async fn the_timeline_has_a_lane_for_each_pod_and_each_failure_is_in_a_mark() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
-    let browser = Browser::open(1_360, Scheme::Light).await?;
-    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
-    browser.until("a timeline", DRAWN).await?;
+    let browser = opened::rollout(&served, &report.id, 1_360, Scheme::Light).await?;
     for side in ["old", "new"] {
         let lanes = format!("return document.querySelectorAll('.picture .lane.{side}').length");
         assert_eq!(browser.number(&lanes).await?, 3, "{side}");
@@ -46,9 +45,7 @@ async fn what_was_not_measured_is_said_and_not_shown_as_zero() -> Result<()> {
         report.convergence.iter().any(|known| known.seconds.is_none()),
         "the recording has one"
     );
-    let browser = Browser::open(1_360, Scheme::Light).await?;
-    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
-    browser.until("a timeline", DRAWN).await?;
+    let browser = opened::rollout(&served, &report.id, 1_360, Scheme::Light).await?;
     let figures = browser.text("return document.querySelector('.figures').innerText").await?;
     assert!(figures.contains("1 pod not measured"), "{figures}");
     let table =
@@ -62,9 +59,7 @@ async fn what_was_not_measured_is_said_and_not_shown_as_zero() -> Result<()> {
 async fn every_failure_is_listed_with_its_evidence() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
-    let browser = Browser::open(1_360, Scheme::Dark).await?;
-    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
-    browser.until("a timeline", DRAWN).await?;
+    let browser = opened::rollout(&served, &report.id, 1_360, Scheme::Dark).await?;
     browser
         .ask("for (const each of document.querySelectorAll('details')) each.open = true")
         .await?;
@@ -82,9 +77,7 @@ async fn every_failure_is_listed_with_its_evidence() -> Result<()> {
 async fn it_is_explained_beside_the_picture_as_the_command_line_explains_it() -> Result<()> {
     let served = Served::node("n1", None).await;
     let report = expected("n1");
-    let browser = Browser::open(1_360, Scheme::Light).await?;
-    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
-    browser.until("a timeline", DRAWN).await?;
+    let browser = opened::rollout(&served, &report.id, 1_360, Scheme::Light).await?;
     let explained = browser.text("return document.querySelector('.explained').innerText").await?;
     assert!(explained.contains("Why") && explained.contains("What does not help"), "{explained}");
     let beside = "const [picture, explained] = ['.picture', '.explained'].map(name => document.querySelector(name).getBoundingClientRect()); return explained.left >= picture.right && Math.abs(explained.top - picture.top) < 2";
@@ -97,9 +90,7 @@ async fn it_is_explained_beside_the_picture_as_the_command_line_explains_it() ->
 async fn a_connection_that_was_cut_is_drawn_when_it_was_cut_and_the_patch_is_told() -> Result<()> {
     let served = Served::node(KEEPALIVE, None).await;
     let report = expected(KEEPALIVE);
-    let browser = Browser::open(1_360, Scheme::Dark).await?;
-    browser.go(&format!("{}#rollout={}", served.url(), report.id)).await?;
-    browser.until("a timeline", DRAWN).await?;
+    let browser = opened::rollout(&served, &report.id, 1_360, Scheme::Dark).await?;
     let marks = "return [...document.querySelectorAll('.picture .lane.old .mark.of-cut')].reduce((sum, mark) => sum + Number(mark.dataset.count), 0)";
     assert_eq!(browser.number(marks).await?, 15);
     // They had been open for long: drawn at their begin they would be before the rollout's.

@@ -3,7 +3,10 @@
 use anyhow::Result;
 use rollrace_page::{Browser, Scheme};
 
-use crate::served::{Served, picture};
+use crate::{
+    opened::LISTED,
+    served::{Served, picture},
+};
 
 #[tokio::test]
 #[ignore = "opens a browser: cargo xtask test --only page"]
@@ -32,9 +35,7 @@ async fn what_is_shown_is_said_to_be_old_from_when_the_agent_does_not_answer() -
     browser.picture(&picture("no-answer"), 1_360).await?;
     let back = Served::node_at(address, "n1", None).await;
     browser.until("the alarm is over", "return document.getElementById('alarm').hidden").await?;
-    browser
-        .until("a rollout", "return document.querySelectorAll('table.list tbody tr').length === 1")
-        .await?;
+    browser.until("a rollout", LISTED).await?;
     // Chromium itself tells of the connections that were refused.
     browser.complaints().await?;
     back.stop().await;

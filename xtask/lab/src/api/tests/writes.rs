@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -104,5 +105,33 @@ async fn a_wrong_kind_or_namespace_is_refused() -> anyhow::Result<()> {
     wrong.metadata.namespace = Some("other".into());
     let refused = pods(&client).create(&PostParams::default(), &wrong).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 400));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_strategic_patch_merges_containers_by_name_and_a_custom_resource_takes_none()
+-> anyhow::Result<()> {
+    let (_handle, client) = server(Options::default()).await?;
+    create(&client, pod("a", "n1")).await?;
+    let hook = json!({"spec": {"containers": [
+        {"name": "app", "lifecycle": {"preStop": {"sleep": {"seconds": 4}}}},
+        {"name": "beside", "image": "b:1"}]}});
+    let patched =
+        pods(&client).patch("a", &PatchParams::default(), &Patch::Strategic(&hook)).await?;
+    let containers = patched.spec.map(|spec| spec.containers).unwrap_or_default();
+    assert_eq!(containers.len(), 2);
+    let hook =
+        containers[0].lifecycle.as_ref().and_then(|all| all.pre_stop.as_ref()?.sleep.as_ref());
+    assert_eq!(hook.map(|sleep| sleep.seconds), Some(4));
+
+    let resource =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("argoproj.io", "v1alpha1", "Rollout"));
+    let rollouts: Api<DynamicObject> = Api::namespaced_with(client, "shop", &resource);
+    let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout",
+        "metadata": {"name": "a"}, "spec": {}});
+    rollouts.create(&PostParams::default(), &serde_json::from_value(rollout)?).await?;
+    let patch = Patch::Strategic(json!({"spec": {"replicas": 2}}));
+    let refused = rollouts.patch("a", &PatchParams::default(), &patch).await;
+    assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 415));
     Ok(())
 }

@@ -87,9 +87,9 @@ fn container_process(pod: &str) -> Result<i32> {
     anyhow::bail!("no process runs the container of {pod}")
 }
 
-/// A ready pod refuses everybody but its own kubelet, so it stays ready.
-pub async fn make_bad(stage: &Stage<'_>) -> Result<()> {
-    let pods = stage.ready(API, "1", 3).await?;
+/// A ready pod of three refuses everybody but its own kubelet, so it stays ready.
+pub async fn make_bad(stage: &Stage<'_>, application: &str, version: &str) -> Result<()> {
+    let pods = stage.ready(application, version, 3).await?;
     // On a node without a host client: that one has the kubelet's address.
     let first = &stage.cluster.nodes.first().context("a node")?.addresses;
     let pod = pods

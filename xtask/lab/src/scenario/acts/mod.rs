@@ -2,7 +2,7 @@
 
 mod addresses;
 mod argo;
-mod faults;
+pub mod faults;
 mod removals;
 mod rollouts;
 
@@ -94,7 +94,7 @@ pub async fn act(scenario: Scenario, stage: &Stage<'_>) -> Result<()> {
         Scenario::Eviction => removals::evict(stage).await,
         Scenario::NodeLoss => faults::lose_node(stage).await,
         Scenario::Restart => faults::restart(stage).await,
-        Scenario::BadBackend => faults::make_bad(stage).await,
+        Scenario::BadBackend => faults::make_bad(stage, API, "1").await,
         Scenario::Emptied => removals::empty(stage).await,
         Scenario::LocalPolicy => removals::of_one_node(stage).await,
         Scenario::AddressReused => addresses::reuse(stage, WEB).await,
