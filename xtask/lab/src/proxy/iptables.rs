@@ -212,10 +212,18 @@ fn endpoints(service: &ServicePort, chains: &mut BTreeSet<String>) -> String {
             Some(_) => format!("-m recent --name {chain} --set "),
             None => String::new(),
         };
-        text += &format!(
-            "-A {chain} -m comment --comment \"{name}\" -s {} -j KUBE-MARK-MASQ\n\
-             -A {chain} -m comment --comment \"{name}\" -m tcp -p tcp {remember}-j DNAT --to-destination {backend}\n",
-            backend.ip()
+        line(
+            &mut text,
+            format_args!(
+                "-A {chain} -m comment --comment \"{name}\" -s {} -j KUBE-MARK-MASQ",
+                backend.ip()
+            ),
+        );
+        line(
+            &mut text,
+            format_args!(
+                "-A {chain} -m comment --comment \"{name}\" -m tcp -p tcp {remember}-j DNAT --to-destination {backend}"
+            ),
         );
         chains.insert(chain);
     }

@@ -119,7 +119,8 @@ impl Programmed {
 
 /// In one step: a client reads it at any time.
 fn write_endpoints<'a>(path: &Path, endpoints: impl Iterator<Item = &'a SocketAddr>) -> Result<()> {
-    let text: String = endpoints.map(|endpoint| format!("{endpoint}\n")).collect();
+    let lines: Vec<String> = endpoints.map(ToString::to_string).collect();
+    let text = lines.join("\n");
     let new = path.with_extension("new");
     fs::write(&new, text)
         .and_then(|()| fs::rename(&new, path))

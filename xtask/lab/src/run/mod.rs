@@ -13,6 +13,7 @@ pub mod workload;
 pub use outcome::{RunResult, Summary, counts_text, not_compared_text};
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -109,12 +110,7 @@ async fn experiment(
     workload.completed().await?;
     cluster.backends_reachable(&workload).await?;
 
-    let mut listeners = Vec::new();
-    for node in &cluster.nodes {
-        for address in &addresses {
-            listeners.push(FreshSynListener::start(node, *address, out)?);
-        }
-    }
+    let mut listeners = listen(cluster, &addresses, out)?;
     let mut agents = Vec::new();
     if !args.no_agent {
         progress.phase("starting the agents");
@@ -202,6 +198,13 @@ async fn experiment(
         fault,
         tail,
     })
+}
+
+/// Listens on each node for fresh connections to these addresses.
+fn listen(cluster: &Cluster, addresses: &[IpAddr], out: &Path) -> Result<Vec<FreshSynListener>> {
+    let nodes = cluster.nodes.iter();
+    let pairs = nodes.flat_map(|node| addresses.iter().map(move |address| (node, *address)));
+    pairs.map(|(node, address)| FreshSynListener::start(node, address, out)).collect()
 }
 
 /// Everything that the agents have to say once nothing waits for its verdict, and for which of them

@@ -1,6 +1,6 @@
 //! A client outside the cluster: in a namespace of its own on the fabric, and routes to it and back.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -75,28 +75,29 @@ async fn namespace(cluster: &Cluster, args: &RunArgs) -> Result<Namespace> {
         "link add {NAME} type veth peer name eth0 netns {NAME}\nlink set {NAME} master br0 up\n"
     );
     run_tool(ip, &link).await?;
-    let mut lines = String::from("link set eth0 up\n");
+    let mut lines = vec!["link set eth0 up".to_owned()];
     for address in plan.outside() {
-        lines += &add_address(address, Family::of(address).host_prefix(), "eth0");
+        let line = add_address(address, Family::of(address).host_prefix(), "eth0");
+        lines.push(line.trim_end().to_owned());
     }
     for node in &cluster.nodes {
         let node = &node.addresses;
         for address in &node.addresses {
             let host = Family::of(*address).host_prefix();
-            lines += &format!("route add {address}/{host} dev eth0\n");
+            lines.push(format!("route add {address}/{host} dev eth0"));
         }
         for (range, via) in node.pod_cidrs().into_iter().zip(&node.addresses) {
-            lines += &format!("route add {range} via {via} dev eth0\n");
+            lines.push(format!("route add {range} via {via} dev eth0"));
         }
     }
-    namespace.ip_batch(&lines).await?;
+    namespace.ip_batch(&(lines.join("\n") + "\n")).await?;
     for node in &cluster.nodes {
-        let mut lines = String::new();
-        for address in plan.outside() {
+        let route = |address: IpAddr| {
             let host = Family::of(address).host_prefix();
-            lines += &format!("route add {address}/{host} dev eth0\n");
-        }
-        node.namespace.ip_batch(&lines).await?;
+            format!("route add {address}/{host} dev eth0")
+        };
+        let lines: Vec<String> = plan.outside().into_iter().map(route).collect();
+        node.namespace.ip_batch(&(lines.join("\n") + "\n")).await?;
     }
     Ok(namespace)
 }
