@@ -105,7 +105,7 @@ const CELLS: [(&str, &str); 35] = [
     ("api-gone", "fault api-gone --lasts 15"),
     ("api-older", "fault api-older"),
     ("advice-naive", "advice --setup naive"),
-    ("advice-drain", "advice --setup drain"),
+    ("advice-drain", "advice --setup drain --kubernetes v1.29.9"),
     ("advice-nothing", "advice --setup prestop-drain"),
     ("rules", "rules"),
 ];

@@ -127,6 +127,8 @@ mod tests {
             "rollrace_watch_stale_events_total{resource=\"endpointslices\"} 4",
             "rollrace_api_denied{resource=\"nodes\",verb=\"get\"} 1",
             "rollrace_workloads_not_followed_total 3",
+            "rollrace_kubernetes_events_total{result=\"created\"} 0",
+            "rollrace_kubernetes_events_total{result=\"lost\"} 0",
         ] {
             assert!(text.iter().any(|found| found == line), "no {line}");
         }

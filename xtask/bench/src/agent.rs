@@ -85,7 +85,8 @@ impl Agent {
         let mut command = Command::new(binary);
         command
             .args(["agent", "--node-name", NODE, "--listen", "127.0.0.1:9465"])
-            .args(["--api-listen", "127.0.0.1:9466", "--kubeconfig"])
+            // The bench's API server takes nothing.
+            .args(["--events", "off", "--api-listen", "127.0.0.1:9466", "--kubeconfig"])
             .arg(&kubeconfig)
             .args(further)
             .env_remove("KUBECONFIG")

@@ -172,6 +172,9 @@ pub struct RunArgs {
     /// shared out among them
     #[arg(long, value_enum, default_value_t = IpFamily::Ipv4)]
     pub ip_family: IpFamily,
+    /// The version that the API server says it is: before v1.30 a pod's preStop has no sleep action
+    #[arg(long, value_name = "VERSION", default_value = crate::api::VERSION)]
+    pub kubernetes: String,
     /// Whether the agents delete stale conntrack entries: off, dry-run or on
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = ["off", "dry-run", "on"])]
     pub evict_stale: String,

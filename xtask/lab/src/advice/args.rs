@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::api::VERSION;
 use crate::setup::Setup;
 
 const EXAMPLES: &str = "\
@@ -30,6 +31,10 @@ pub struct AdviceArgs {
     /// Only this setup; repeatable
     #[arg(long, value_enum)]
     pub setup: Vec<Setup>,
+    /// The version that the API server says it is: before v1.30 explain advises an exec, not the sleep
+    /// action
+    #[arg(long, value_name = "VERSION", default_value = VERSION)]
+    pub kubernetes: String,
     /// Labs at a time
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub jobs: u8,
@@ -58,6 +63,9 @@ pub struct CellArgs {
     /// How the pods begin and end
     #[arg(long, value_enum)]
     pub setup: Setup,
+    /// The version that the API server says it is
+    #[arg(long, value_name = "VERSION", default_value = VERSION)]
+    pub kubernetes: String,
     /// Directory for logs and results
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,

@@ -58,6 +58,7 @@ fn run_args(args: &CellArgs) -> Result<RunArgs> {
         ("mode", Mode::Fresh.name().to_owned()),
         ("seconds", seconds.to_string()),
         ("threads", THREADS.to_string()),
+        ("kubernetes", args.kubernetes.clone()),
         ("lab-number", args.lab_number.to_string()),
     ];
     RunArgs::of_options(&options, args.agent.as_deref())

@@ -80,7 +80,8 @@ fn play(setup: Setup, args: &AdviceArgs, out: &Path) -> Result<Outcome> {
     let stderr =
         File::create(&progress).with_context(|| format!("create {}", progress.display()))?;
     let mut command = Command::new("/proc/self/exe");
-    command.args(["advice-cell", "--setup", setup.name(), "--out"]).arg(out);
+    command.args(["advice-cell", "--setup", setup.name(), "--kubernetes", &args.kubernetes]);
+    command.arg("--out").arg(out);
     if let Some(agent) = &args.agent {
         let agent = std::path::absolute(agent)
             .with_context(|| format!("resolve the agent's path {}", agent.display()))?;

@@ -4,10 +4,15 @@ use serde_json::{Value, json};
 
 use super::resource::{RESOURCES, Resource};
 
-/// The version that the server says it is: the one of the recordings that it imitates.
-pub fn version() -> Value {
+/// The version of the recordings that the server imitates.
+pub const VERSION: &str = "v1.36.2";
+
+/// The version that the server says it is, e.g. `v1.36.2`.
+pub fn version(version: &str) -> Value {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     json!({
-        "major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "clean",
+        "major": major, "minor": minor, "gitVersion": version, "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "linux/amd64",
     })
 }

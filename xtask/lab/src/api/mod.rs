@@ -55,6 +55,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use client::client;
 use dials::Dials;
+pub use discovery::VERSION;
 pub use entrance::Entrance;
 use failure::Failure;
 pub use handle::Handle;
@@ -68,13 +69,20 @@ pub struct Options {
     pub history: usize,
     /// How often a watch that allows it gets a bookmark (a real server: about once a minute).
     pub bookmark_interval: Duration,
+    /// The version that it says it is.
+    pub version: String,
     /// The state to go on from, when it is another server's successor.
     pub state: Option<Snapshot>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { history: 20_000, bookmark_interval: Duration::from_secs(10), state: None }
+        Self {
+            history: 20_000,
+            bookmark_interval: Duration::from_secs(10),
+            version: discovery::VERSION.to_owned(),
+            state: None,
+        }
     }
 }
 

@@ -42,7 +42,7 @@ pub async fn answer(
             let asked = Proxied { namespace, pod, path, query: &query };
             proxied(&server, &asked, request.method(), request.headers()).await
         }
-        ["version"] => json_response(StatusCode::OK, &discovery::version()),
+        ["version"] => json_response(StatusCode::OK, &discovery::version(&server.options.version)),
         ["api", version, ref rest @ ..] if !rest.is_empty() => {
             of_resource(&server, Target::parse("", version, rest), request).await
         }

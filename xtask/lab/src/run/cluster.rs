@@ -81,7 +81,10 @@ impl Cluster {
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("listen on {address} for the API server"))?;
-        let api = api::start(listener, api::Options::default());
+        let api = api::start(
+            listener,
+            api::Options { version: args.kubernetes.clone(), ..api::Options::default() },
+        );
         api.bind_role(AGENTS, Role::shipped()?);
         let server = api.url();
         let address = SocketAddr::new(plan.api_server(), AGENTS_PORT);
