@@ -132,8 +132,7 @@ impl App {
         let container = &mut spec["containers"][0];
         match self {
             Self::Early => {
-                container["readinessProbe"] =
-                    json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+                container["readinessProbe"] = json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 10});
             }
             Self::Short => {
                 container["lifecycle"] = json!({"preStop": {"exec": {"command": ["sleep", "1"]}}});

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -77,7 +77,7 @@ async fn on_stage(
         delete_one(&stage, App::Plain).await?;
         faults::make_bad(&stage, App::Bad.name(), "2").await
     };
-    tokio::try_join!(act, load.finished(progress))?;
+    load.while_it_lasts(act, progress).await?;
     let mut said = BTreeMap::new();
     explain(&at_once, &agents, &on_call, out, &mut said).await?;
 
@@ -90,7 +90,7 @@ async fn on_stage(
         roll_out(&stage, App::Slow).await?;
         stage.settled(App::Slow.name(), "2", pods(App::Slow)?).await
     };
-    tokio::try_join!(act, load.finished(progress))?;
+    load.while_it_lasts(act, progress).await?;
     explain(&[App::Slow], &agents, &on_call, out, &mut said).await?;
     for mut agent in agents {
         agent.report(out).await?;
@@ -181,24 +181,43 @@ struct Load(Vec<Clients>);
 
 impl Load {
     async fn start(stage: &Stage<'_>, args: &RunArgs, out: &Path, apps: &[App]) -> Result<Self> {
-        let mut clients = Vec::new();
+        let mut starts = Vec::new();
         for app in apps {
             let served = stage.served().into_iter().find(|one| one.application == app.name());
-            let targets = served.with_context(|| format!("{} is not served", app.name()))?;
+            let served = served.with_context(|| format!("{} is not served", app.name()))?;
             let modes = [(Mode::Fresh, true), (Mode::Keepalive, app.is_kept_alive())];
             for (mode, _) in modes.into_iter().filter(|(_, wanted)| *wanted) {
                 let args = RunArgs { mode, threads: THREADS, ..args.clone() };
                 let suffix = format!("-{}-{}", app.name(), mode.name());
-                let target = [(suffix, targets.addresses.clone(), app.name())];
-                let started = Clients::start_towards(stage.cluster, &args, out, &target).await?;
-                clients.push(started);
+                let target = [(suffix, served.addresses.clone(), app.name())];
+                // All at once: the load begins with the first, and the rollouts with the last.
+                starts.push(async move {
+                    Clients::start_towards(stage.cluster, &args, out, &target).await
+                });
             }
         }
+        let clients = futures::future::try_join_all(starts).await?;
         Ok(Self(clients))
     }
 
-    async fn finished(&self, progress: &Progress) -> Result<()> {
-        let all = self.0.iter().map(|clients| clients.finished(progress));
-        futures::future::try_join_all(all).await.map(drop)
+    /// Waits for both; what is done after the load shows nothing.
+    async fn while_it_lasts(
+        &self,
+        act: impl Future<Output = Result<()>>,
+        progress: &Progress,
+    ) -> Result<()> {
+        let finished = self.0.iter().map(|clients| clients.finished(progress));
+        let load = futures::future::try_join_all(finished);
+        tokio::pin!(act, load);
+        tokio::select! {
+            end = &mut act => {
+                end?;
+                load.await.map(drop)
+            }
+            end = &mut load => {
+                end?;
+                bail!("the load ended before the rollouts did: the machine is too busy for this")
+            }
+        }
     }
 }
