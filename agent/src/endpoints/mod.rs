@@ -238,6 +238,9 @@ impl Endpoints {
             return;
         }
         let namespace = member.namespace.clone();
+        // Most addresses have one lifetime, and of those there are very many: a push alone makes room for
+        // four.
+        list.reserve_exact(1);
         list.push(Lifetime::new(member.endpoint, namespace, origin, seen, !self.listed));
         self.stages[Stage::Serving as usize] += 1;
         if !member.uid.is_empty() {

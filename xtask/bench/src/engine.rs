@@ -61,6 +61,8 @@ struct Told {
     backend: u8,
     /// Each is a failure, with a verdict.
     fails: bool,
+    /// Between two of them, in the engine's time: what is held back for evidence must find room.
+    apart_nanos: u64,
 }
 
 const REFUSED: Told = Told {
@@ -69,6 +71,7 @@ const REFUSED: Told = Told {
     code: 0,
     backend: 0,
     fails: true,
+    apart_nanos: 1_000,
 };
 
 /// What comes up most: ends of connections to pods that stay, answers after a retransmit, and failures.
@@ -79,14 +82,23 @@ const KINDS: [Told; 4] = [
         code: flow::End::Cut as u32,
         backend: 1,
         fails: false,
+        apart_nanos: 5_000_000,
     },
-    Told { name: "answered late", kind: Kind::Answered, code: 0, backend: 1, fails: false },
+    Told {
+        name: "answered late",
+        kind: Kind::Answered,
+        code: 0,
+        backend: 1,
+        fails: false,
+        apart_nanos: 1_000,
+    },
     Told {
         name: "ended by a leaving pod, with its verdict",
         kind: Kind::Ended,
         code: flow::End::Cut as u32,
         backend: 0,
         fails: true,
+        apart_nanos: 1_000,
     },
     REFUSED,
 ];
@@ -202,10 +214,10 @@ impl Engine {
         }
     }
 
-    /// Records of one kind, a microsecond apart, each of a connection of its own.
+    /// Records of one kind, each of a connection of its own.
     fn feed(&mut self, told: Told, numbers: std::ops::Range<u32>, layout: &Layout) -> Result<()> {
         for number in numbers {
-            self.now = self.now.plus(1_000);
+            self.now = self.now.plus(told.apart_nanos);
             if self.now.since(self.ticked) >= TICK_NANOS {
                 self.tick();
             }

@@ -73,6 +73,11 @@ impl Figures {
         }
     }
 
+    /// Adds one of several rounds.
+    pub fn push(&mut self, figure: Figure) {
+        self.0.push(figure);
+    }
+
     /// Prints the table, writes the file; 1 if a bar is missed.
     ///
     /// # Errors

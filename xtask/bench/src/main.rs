@@ -6,6 +6,7 @@
 //! - [`bulk`]: large transfers up and down through a Service
 //! - [`engine`]: records of the ring buffer a second, decoded and decided
 //! - [`scale`]: memory and time of an agent in a large cluster
+//! - [`throughput`]: connections and bytes through a Service, with and without somebody who watches
 //! - [`conntrack`]: what one scan of a large conntrack table costs
 //! - [`agent`]: the real agent as a process
 //! - [`figures`]: figures with their bars, as a table and as a file
@@ -20,6 +21,7 @@ mod loss;
 mod namespace;
 mod probe;
 mod scale;
+mod throughput;
 
 use std::process::ExitCode;
 
@@ -45,6 +47,8 @@ enum Command {
     Engine(engine::Args),
     /// Memory and processor time of an agent in a large cluster; start, changes, a relist
     Scale(scale::Args),
+    /// New connections and bytes through a Service: nobody watches, the agent does, others do
+    Throughput(throughput::Args),
     /// Processor time of one scan of a large conntrack table
     Conntrack(conntrack::Args),
 }
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         Command::Bulk(args) => bulk::run(&args),
         Command::Engine(args) => engine::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Throughput(args) => throughput::run(&args),
         Command::Conntrack(args) => conntrack::run(&args),
     };
     result.unwrap_or_else(|error| {

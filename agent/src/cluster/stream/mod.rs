@@ -14,6 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use kube::{Api, api::WatchParams, core::Status};
@@ -28,6 +29,16 @@ use round::Run;
 
 /// The longest the server is asked to keep one watch open.
 const WATCH_SECONDS: u32 = 290;
+
+/// How much shorter it may be.
+const WATCH_SPREAD: Duration = Duration::from_secs(90);
+
+/// A part of a time, another at each call and on each node.
+fn share_of(most: Duration) -> Duration {
+    most.mul_f64(
+        f64::from(u16::try_from(RandomState::new().hash_one(0) % 1_024).unwrap_or(0)) / 1_024.0,
+    )
+}
 
 /// What a watch says.
 #[derive(Debug)]
@@ -146,11 +157,11 @@ impl<F: Facts> Source<F> {
 
     fn watch_params(&self, send_initial_events: bool) -> WatchParams {
         // Spread, so that a fleet of agents does not come back all at once.
-        let spread = u32::try_from(RandomState::new().hash_one(0) % 90).unwrap_or(0);
+        let timeout = Duration::from_secs(WATCH_SECONDS.into()) - share_of(WATCH_SPREAD);
         WatchParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
-            timeout: Some(WATCH_SECONDS - spread),
+            timeout: u32::try_from(timeout.as_secs()).ok(),
             bookmarks: true,
             send_initial_events,
         }

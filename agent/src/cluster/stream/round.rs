@@ -9,7 +9,7 @@ use kube::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{End, Event, Sink, Source, Stop, Stopped, WATCH_SECONDS};
+use super::{End, Event, Sink, Source, Stop, Stopped, WATCH_SECONDS, share_of};
 use crate::cluster::{
     connect::chain,
     object::{Complaint, Facts, Object},
@@ -31,6 +31,11 @@ const PAGE_COMES: Duration = Duration::from_secs(60);
 const LASTED: Duration = Duration::from_secs(1);
 /// A version may be refused this long after the last list without that being a server in trouble.
 const RELIST_AT_ONCE: Duration = Duration::from_secs(5);
+/// The first list comes within this time, and a repeated one within the next: a fleet of agents that
+/// starts at once, or whose history the server forgets at once, asks for everything over that time.
+const FIRST_LIST_SPREAD: Duration = Duration::from_millis(500);
+/// See [`FIRST_LIST_SPREAD`].
+const RELIST_SPREAD: Duration = Duration::from_secs(1);
 
 /// One watch at work.
 pub(super) struct Run<F, S> {
@@ -69,6 +74,9 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
     /// Goes on until nobody listens.
     pub(super) async fn run(&mut self) -> Result<Infallible, Stopped> {
         let mut backoff = DefaultBackoff::default();
+        if self.version.is_none() {
+            sleep(share_of(FIRST_LIST_SPREAD)).await;
+        }
         loop {
             let begun = Instant::now();
             let end = match self.round().await {
@@ -101,7 +109,9 @@ impl<F: Facts, S: Sink<F>> Run<F, S> {
                 _ => WatchState::Lost,
             };
             self.enter(state, end.error.as_deref()).await?;
-            if !at_once {
+            if at_once && self.relist && self.version.is_none() {
+                sleep(share_of(RELIST_SPREAD)).await;
+            } else if !at_once {
                 let pause = backoff.next().unwrap_or(Duration::from_secs(30));
                 match end.reason {
                     Restart::Error | Restart::Silent => self.source.timeline.pause(pause).await,

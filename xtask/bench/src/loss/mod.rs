@@ -8,8 +8,8 @@
 //! - [`told`]: what the agent says
 //! - [`verdict`]: the clients' counts against the agent's
 
-mod api;
-mod load;
+pub mod api;
+pub mod load;
 pub mod objects;
 mod told;
 mod verdict;

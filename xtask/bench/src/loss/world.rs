@@ -155,6 +155,11 @@ impl Backend {
         Ok(Self { namespace, listener })
     }
 
+    /// Its own.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     /// Closes the listener: the kernel refuses from here on.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use rollrace_deploy::role::Role;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -144,6 +145,7 @@ impl Plan {
                 let listener = TcpListener::bind("127.0.0.1:0").await.context("bind loopback")?;
                 let options = api::Options { state: Some(older), ..api::Options::default() };
                 let restored = api::start(listener, options);
+                restored.bind_role(AGENTS, Role::shipped()?);
                 cluster.agents_entrance.lead_to(&restored).await?;
             }
             Fault::ApiDenied => {

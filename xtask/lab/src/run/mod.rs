@@ -2,6 +2,7 @@
 
 pub mod clients;
 pub mod cluster;
+mod control_plane;
 mod events;
 mod fresh_syns;
 mod outcome;
@@ -25,6 +26,7 @@ use tokio::time::sleep;
 
 use self::clients::Clients;
 use self::cluster::Cluster;
+use self::control_plane::{Meter, Spent};
 use self::fresh_syns::FreshSynListener;
 use self::progress::Progress;
 use self::tail::{Tail, TailWatch};
@@ -92,6 +94,7 @@ struct Findings<'a> {
     listeners: Vec<FreshSynListener>,
     fault: Option<fault::Observed>,
     tail: Option<Tail>,
+    control_plane: Vec<Spent>,
 }
 
 async fn experiment(
@@ -112,11 +115,13 @@ async fn experiment(
 
     let mut listeners = listen(cluster, &addresses, out)?;
     let mut agents = Vec::new();
+    let meter = (Timestamp::now(), Meter::start(cluster.api.clone()));
     if !args.no_agent {
         progress.phase("starting the agents");
         agents = start_agents(cluster, args, out).await?;
         journal.phase("agents ready");
     }
+    let ready = Timestamp::now();
     let prometheus =
         if args.prometheus { Some(Prometheus::start(&agents, out).await?) } else { None };
     cluster.set_watch_delays(args);
@@ -175,6 +180,17 @@ async fn experiment(
         )
     })?;
     journal.phase("load ended");
+    let (count, ended) = (agents.len(), Timestamp::now());
+    let mut phases = vec![
+        ("start", meter.0, ready),
+        ("steady", ready, started),
+        ("rollout", started, completed),
+        ("after the rollout", completed, ended),
+    ];
+    if let Some(fault) = &fault {
+        phases.push(("after the fault", fault.ended, ended));
+    }
+    let control_plane = if count == 0 { Vec::new() } else { meter.1.stop(count, &phases) };
 
     progress.phase("waiting for the agents' verdicts");
     let tail = tail::finish(tail).await?;
@@ -197,6 +213,7 @@ async fn experiment(
         listeners,
         fault,
         tail,
+        control_plane,
     })
 }
 

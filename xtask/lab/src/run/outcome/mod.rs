@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use self::tail::{Facts, TailOutcome};
 use super::Findings;
+use super::control_plane::Spent;
 use super::workload::RolloutTruth;
 use crate::agent::AgentReport;
 use crate::compare::convergence::{FreshSyns, NodeConvergence, Quantiles, quantiles};
@@ -52,6 +53,8 @@ pub struct RunResult {
     bars_missed: Vec<String>,
     per_node: BTreeMap<String, Value>,
     clients: BTreeMap<String, Value>,
+    /// What an agent asked of the API server, by phase.
+    control_plane: Vec<Spent>,
     /// What makes the result doubtful, in words.
     doubts: Vec<String>,
     /// What the agents said of themselves while a fault lasted.
@@ -192,6 +195,7 @@ impl RunResult {
                 .iter()
                 .map(|(name, summary)| (name.clone(), json!(summary)))
                 .collect(),
+            control_plane: findings.control_plane,
             doubts,
             fault: findings.fault,
             removals: json!(removals),

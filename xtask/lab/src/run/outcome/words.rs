@@ -48,6 +48,18 @@ impl RunResult {
         ] {
             line(&mut text, format_args!("  {what:<22} {}", quantiles_text(found)));
         }
+        for spent in &self.control_plane {
+            line(
+                &mut text,
+                format_args!(
+                    "  an agent asked the API server, {}: {:.1} requests, {:.1} kB in {:.1} s",
+                    spent.phase,
+                    spent.requests,
+                    spent.bytes / 1e3,
+                    spent.seconds
+                ),
+            );
+        }
         for missed in &self.bars_missed {
             line(&mut text, format_args!("  bar missed: {missed}"));
         }
