@@ -130,6 +130,8 @@ pub mod answered {
     pub const SPOKE: u32 = 1;
     /// The client has closed it without having said anything.
     pub const CLIENT_DONE: u32 = 1 << 1;
+    /// The backend has closed it before the client had said anything.
+    pub const BACKEND_FIN: u32 = 1 << 2;
 }
 
 /// Value of `FLOWS`: an answered connection whose client has said something. Who it is about is read

@@ -236,7 +236,10 @@ pub fn answered(tuple: &Tuple, isn: u32, family: u32) {
     let now = now();
     end(tuple, &known, now, 0);
     counters(&tuple.destination(), |value| value.answered += 1);
-    if let Some(value) = FRESH.get_ptr_mut(&known.backend) {
+    let is_direct = known.flags & flag::DNAT == 0;
+    if let Some(value) =
+        FRESH.get_ptr_mut(&known.backend).or_else(|| unsent(&known.backend, is_direct))
+    {
         // SAFETY: a value of a live map entry, one aligned word that only user space writes.
         let since = ENDPOINTS.get_ptr(&known.backend).map_or(0, |it| unsafe { (*it).since_ns });
         // SAFETY: a value of a live map entry, one aligned word.
@@ -250,6 +253,22 @@ pub fn answered(tuple: &Tuple, isn: u32, family: u32) {
     if known.flags & (flag::REPORTED | flag::STALE) != 0 || known.syns > 1 {
         submit(&Head::new(Kind::Answered, 0, family, now), tuple, &known);
     }
+}
+
+/// No fresh SYN, no answer.
+static NONE: Fresh =
+    Fresh { last_ns: 0, first_answer_ns: 0, second: [0; FRESH_SLOTS], count: [0; FRESH_SLOTS] };
+
+/// An endpoint dialled directly has no fresh SYNs of a Service's; its first answer is kept all the same.
+#[inline(always)]
+fn unsent(backend: &Socket, is_direct: bool) -> Option<*mut Fresh> {
+    if !is_direct || !is_watched(backend) {
+        return None;
+    }
+    if FRESH.insert(backend, &NONE, 0).is_ok() {
+        count(Stat::FreshInserted);
+    }
+    FRESH.get_ptr_mut(backend)
 }
 
 /// A RST on its way to the client: whether it answered a SYN.

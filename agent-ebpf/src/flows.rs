@@ -2,6 +2,7 @@
 //! so those that are older than the agent are there as well; and it is known by the address of its
 //! conntrack entry, which needs no reading of the entry.
 
+use aya_ebpf::Global;
 use rollrace_ebpf::{
     abi::{
         Answered, Attempt, Flow, Kind, OwnFlow, STRANGER_BITS, Socket, Stat, Stranger, Tuple,
@@ -172,17 +173,24 @@ fn begin(skb: &Skb, nfct: Nfct, check: u32, segment: &Segment) -> Option<()> {
     entry.original(&mut syn.tuple);
     entry.backend(&mut syn.backend);
     syn.dnat = syn.backend != syn.tuple.destination();
-    // Without DNAT its client's node accounts for it.
-    if !syn.dnat && !(is_watched(&syn.backend) && is_client_here(skb, &syn.tuple)) {
+    if !syn.dnat && !(is_watched(&syn.backend) && is_accounted_here(skb, &syn.tuple)) {
         place.is_now_stranger();
         return None;
     }
     enter(skb, place, &syn.tuple, &syn.backend, syn.dnat, segment)
 }
 
+/// 1 if clients outside the cluster can be told: then the endpoint's node accounts for what they dial
+/// directly, and user space leaves out what is another node's after all.
+#[unsafe(no_mangle)]
+static TELLS_OUTSIDE: Global<u32> = Global::new(0);
+
+/// Without DNAT the client's node accounts for a connection, or the endpoint's.
 #[inline(always)]
-fn is_client_here(skb: &Skb, tuple: &Tuple) -> bool {
-    LOCAL_PODS.get_ptr(tuple.src).is_some() || skb.is_local()
+fn is_accounted_here(skb: &Skb, tuple: &Tuple) -> bool {
+    LOCAL_PODS.get_ptr(tuple.src).is_some()
+        || skb.is_local()
+        || TELLS_OUTSIDE.load() != 0 && LOCAL_PODS.get_ptr(tuple.dst).is_some()
 }
 
 /// A segment without a conntrack entry.
@@ -211,7 +219,7 @@ fn untracked(skb: &Skb, v6: bool) -> Option<()> {
         }
         return Some(());
     }
-    if !is_own(skb.net()) || !is_client_here(skb, &syn.tuple) {
+    if !is_own(skb.net()) || !is_accounted_here(skb, &syn.tuple) {
         return None;
     }
     enter(skb, place, &syn.tuple, &syn.backend, false, &segment)
@@ -293,12 +301,12 @@ pub fn ends(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool) 
         }
         return Some(());
     }
+    if !is_rst {
+        // Of a RST that was read before.
+        answer_to(skb, scratch, tcp, v6)?;
+    }
     match flow {
         Some(flow) => {
-            if !is_rst {
-                // Of a RST that was read before.
-                answer_to(skb, scratch, tcp, v6)?;
-            }
             let syn = &scratch.syn;
             backend_ended(place, flow, seq, is_rst, &syn.tuple, &syn.backend, syn.family);
         }
@@ -306,7 +314,7 @@ pub fn ends(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, offset: u32, v6: bool) 
             let syn = &scratch.syn;
             reset_unsaid(&syn.tuple, &syn.backend, syn.dnat, syn.family, None);
         }
-        None => {}
+        None => closed_unsaid(&scratch.syn.tuple),
     }
     Some(())
 }
@@ -336,7 +344,7 @@ fn untracked_ends(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, seq: u32, v6: boo
         None if is_rst && is_own(skb.net()) => {
             reset_unsaid(&syn.tuple, &syn.backend, false, family, None);
         }
-        None => {}
+        None => closed_unsaid(&syn.tuple),
     }
     Some(())
 }
@@ -382,6 +390,15 @@ fn done_unsaid(tuple: &Tuple) {
     }
 }
 
+/// The backend closes a connection whose client has said nothing.
+#[inline(always)]
+fn closed_unsaid(tuple: &Tuple) {
+    if let Some(known) = ANSWERED.get_ptr_mut(tuple) {
+        // SAFETY: an aligned word of a live map entry.
+        unsafe { (*known).flags |= answered::BACKEND_FIN };
+    }
+}
+
 /// The backend's FIN or RST, with the sequence number behind its last byte.
 #[inline(always)]
 fn backend_ended(
@@ -408,7 +425,7 @@ fn backend_ended(
 }
 
 /// A RST inside a connection whose client has said nothing: as the kernel resets what nobody has
-/// accepted when its listener closes.
+/// accepted when its listener closes. Behind the backend's own FIN it answers a request that crossed that.
 #[inline(always)]
 fn reset_unsaid(tuple: &Tuple, backend: &Socket, dnat: bool, family: u32, isn: Option<u32>) {
     // It is of a later attempt.
@@ -418,9 +435,14 @@ fn reset_unsaid(tuple: &Tuple, backend: &Socket, dnat: bool, family: u32, isn: O
     let Some(known) = ANSWERED.get_ptr_mut(tuple) else { return };
     // SAFETY: a value of a live map entry, of aligned words.
     let known: &mut Answered = unsafe { &mut *known };
-    if known.flags == 0 && isn.is_none_or(|isn| isn == known.isn) && (dnat || is_watched(backend)) {
+    let end = match known.flags {
+        0 => End::Reset,
+        answered::BACKEND_FIN => End::Cut,
+        _ => return,
+    };
+    if isn.is_none_or(|isn| isn == known.isn) && (dnat || is_watched(backend)) {
         known.flags |= answered::SPOKE;
-        tell(End::Reset, known.isn, known.ns, tuple, backend, dnat, family);
+        tell(end, known.isn, known.ns, tuple, backend, dnat, family);
     }
 }
 

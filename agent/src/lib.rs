@@ -8,6 +8,7 @@
 //! - [`attempts`]: an attempt's life and the taxonomy of failures
 //! - [`owners`], [`rollouts`]: which revision a pod is of, which rollouts are under way
 //! - [`nodes`], [`failing`]: which nodes are lost, which pods keep failing without leaving
+//! - [`feature`]: what an agent does without where the kernel lacks it
 //! - [`advise`]: from a rollout and its pod templates to what should be changed
 //! - [`stale`]: conntrack entries that lead to endpoints which are no more
 //! - [`attribute`]: from a failure to its cause, with the evidence
@@ -25,6 +26,7 @@ pub mod conntrack;
 pub mod endpoints;
 pub mod engine;
 pub mod failing;
+pub mod feature;
 #[cfg(feature = "probe")]
 pub mod history;
 pub mod http;

@@ -30,7 +30,8 @@ const TEST_PROGRAMS: [(&str, &str); 2] =
     [("chromium", "chromium"), ("chromedriver", "chromium-driver")];
 
 /// What booting another kernel takes, with the packages.
-const VM_PROGRAMS: [(&str, &str); 5] = [
+const VM_PROGRAMS: [(&str, &str); 6] = [
+    ("ipvsadm", "ipvsadm"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("depmod", "kmod"),

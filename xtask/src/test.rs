@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use crate::{
     bench, checks, image, lab, setup,
     shell::{self, Build, as_root, cargo, is_root, workspace},
+    vm,
 };
 
 /// Arguments of `test`.
@@ -45,6 +46,9 @@ enum Run {
     Cell(&'static str),
 }
 
+/// Steps that take qemu a quarter of an hour each, and are run only where they are asked for by name.
+const VM: [&str; 2] = ["vm-6.1", "vm-6.12"];
+
 /// Cells that are played at once.
 const CELLS_AT_ONCE: usize = 2;
 
@@ -53,7 +57,7 @@ fn step(name: &str, what: &'static str, run: impl Fn() -> anyhow::Result<()> + '
 }
 
 /// Cells of the lab, as one would type them: every one of them must pass exactly.
-const CELLS: [(&str, &str); 29] = [
+const CELLS: [(&str, &str); 35] = [
     ("readiness", "run --setup readiness --mode fresh --seconds 30 --prometheus --await-events"),
     ("prestop", "run --setup prestop --mode fresh --seconds 30 --prometheus --await-events"),
     ("naive", "run --setup naive --mode fresh --seconds 25"),
@@ -64,6 +68,27 @@ const CELLS: [(&str, &str); 29] = [
     ("bridge", "run --setup readiness --mode fresh --seconds 25 --bridge-node n2"),
     ("agent-late", "run --setup readiness --mode fresh --seconds 30 --agent-watch-delay 3000"),
     ("proxy-late", "run --setup readiness --mode fresh --seconds 35 --proxy-watch-delay 3000"),
+    ("legacy", "run --setup readiness --mode fresh --seconds 25 --proxy iptables-legacy"),
+    (
+        "node-port",
+        "run --setup readiness --mode fresh --seconds 30 --dial node-port --outside --service external-local",
+    ),
+    (
+        "affinity",
+        "run --setup readiness --mode fresh --seconds 25 --service affinity --proxy nftables",
+    ),
+    (
+        "socket",
+        "run --setup readiness --mode fresh --seconds 25 --proxy socket --dial endpoints --proxy-watch-delay 1000",
+    ),
+    (
+        "headless",
+        "run --setup readiness --mode fresh --seconds 25 --dial endpoints --service headless --service publish-not-ready",
+    ),
+    (
+        "outside",
+        "run --setup readiness --mode fresh --seconds 30 --dial endpoints --outside --proxy-watch-delay 1000",
+    ),
     ("new-side", "scenario new-side"),
     ("emptied", "scenario emptied"),
     ("local-policy", "scenario local-policy"),
@@ -188,6 +213,11 @@ fn steps() -> Vec<Step> {
         });
     }
     steps.push(step("rights", "where a capability is missing the agent names it", rights));
+    for (name, version) in [(VM[0], vm::Version::V6_1), (VM[1], vm::Version::V6_12)] {
+        let what =
+            "on this kernel, in qemu: tests of each class, its devices, IPVS, cells of the lab";
+        steps.push(step(name, what, move || vm::gate(version)));
+    }
     steps.push(step("rest", "at rest what is shipped stays within its memory and time", || {
         shell::run(&mut cell("rest --seconds 10 --agent target/image/root/rollrace"))
     }));
@@ -248,7 +278,10 @@ fn with_root_runner(command: &mut Command) -> &mut Command {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let steps: Vec<Step> = steps()
         .into_iter()
-        .filter(|step| args.only.as_ref().is_none_or(|only| step.name.starts_with(only.as_str())))
+        .filter(|step| match &args.only {
+            Some(only) => step.name.starts_with(only.as_str()),
+            None => args.list || !VM.contains(&&*step.name),
+        })
         .collect();
     if steps.is_empty() {
         bail!(

@@ -362,6 +362,7 @@ impl EngineTask {
             forgotten: self.state.forgotten().into(),
             probes: HOOKS.into_iter().map(|name| (name, true)).collect(),
             conntrack: report.conntrack,
+            lacks: report.lacks,
             stale: self.state.stale_report(),
             events: self.state.events_report(),
             conntrack_scan: self.scan_status(),

@@ -26,6 +26,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
+use ipnet::IpNet;
 use nix::errno::Errno;
 use tokio::{
     net::TcpListener,
@@ -91,6 +92,8 @@ pub struct Settings {
     pub evict: EvictMode,
     /// How long a backend must have been gone before its entries are.
     pub evict_after_ns: u64,
+    /// All addresses of pods and nodes; empty: not known.
+    pub cluster_cidrs: Vec<IpNet>,
     /// Sizes of the kernel side.
     pub probe: Options,
 }
@@ -103,6 +106,7 @@ impl Settings {
             events: self.events,
             evict: self.evict,
             evict_after_nanos: self.evict_after_ns,
+            cluster_cidrs: self.cluster_cidrs.clone(),
             ..Config::new(self.node_name.as_str())
         }
     }

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::now;
 use crate::{
     engine::{Lost, Watch, What},
+    feature::Lacking,
     model::Mono,
     probe::{Losses, Options, Probe},
 };
@@ -57,6 +58,8 @@ pub struct KernelReport {
     pub flows_bytes: u64,
     /// Whether conntrack is there.
     pub conntrack: bool,
+    /// What the kernel side does without.
+    pub lacks: Vec<Lacking>,
 }
 
 impl KernelReport {
@@ -142,6 +145,7 @@ pub async fn run(
                 report.tracked = found.tracked;
                 report.flows_bytes = probe.maps.flows_bytes;
                 report.conntrack = probe.has_conntrack();
+                report.lacks = probe.lacks();
                 let lost: u64 = report.lost().iter().map(|(_, count)| count).sum();
                 let swept = now();
                 let unfit = !probe.maps.unfit.is_empty();

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
+use ipnet::IpNet;
 use tracing_subscriber::EnvFilter;
 
 use super::Failed;
@@ -67,6 +68,10 @@ pub struct Args {
     /// How long a pod must have been gone before entries that lead to it are deleted, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     evict_after: u64,
+    /// All addresses of the cluster's pods and nodes, e.g. 10.244.0.0/16,192.0.2.0/24: clients outside them
+    /// that dial pods directly are accounted for by the pod's node, without it by nobody
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    cluster_cidrs: Vec<IpNet>,
     /// Unanswered attempts tracked at once: unanswered SYNs a second × 120
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=16_777_216))]
     max_attempts: u32,
@@ -154,11 +159,13 @@ pub fn run(args: Args) -> Result<(), Failed> {
         evict: args.evict_stale,
         evict_after_ns: args.evict_after * 1_000_000_000,
         probe: Options {
+            tells_outside: !args.cluster_cidrs.is_empty(),
             attempts: args.max_attempts,
             flows: args.max_flows,
             ring_bytes: args.ring_buffer * 1_024,
             ..Options::default()
         },
+        cluster_cidrs: args.cluster_cidrs,
     };
     let result = runtime.block_on(agent::run(settings));
     // A blocking look-up of names must not hold the exit up.

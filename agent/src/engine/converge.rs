@@ -18,7 +18,8 @@ const MAX_ENDPOINTS: usize = 1_000;
 pub(super) fn fresh(state: &mut State, fresh: &FreshSyns) {
     // Addresses are reused: the counts are of whose time the last SYN fell into.
     let lives = state.endpoints.at(fresh.endpoint);
-    let life = lives.iter().rev().find(|life| life.first_seen <= fresh.last).or(lives.first());
+    let last = fresh.last.max(fresh.first_answer.unwrap_or_default());
+    let life = lives.iter().rev().find(|life| life.first_seen <= last).or(lives.first());
     let Some(uid) = life.and_then(|life| life.pod.as_ref()).map(|pod| pod.uid.clone()) else {
         return;
     };

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -51,6 +52,10 @@ pub struct Config {
     /// How long a backend must have been gone before its entries are.
     #[serde(default = "evict_after")]
     pub evict_after_nanos: u64,
+    /// All addresses of the cluster's pods and nodes. Who is in none of them is a client outside, and its
+    /// direct connections are accounted for by the endpoint's node. Empty: not known.
+    #[serde(default)]
+    pub cluster_cidrs: Vec<IpNet>,
 }
 
 names! {
@@ -91,6 +96,7 @@ impl Config {
             events: false,
             evict: EvictMode::Off,
             evict_after_nanos: evict_after(),
+            cluster_cidrs: Vec::new(),
         }
     }
 }
@@ -401,6 +407,12 @@ impl State {
     /// Whether a client with this address lives on this node.
     pub(super) fn is_local(&self, client: IpAddr) -> bool {
         self.local.contains_key(&client) || self.node_addresses.contains(&client)
+    }
+
+    /// Whether a client with this address is outside the cluster for certain.
+    pub(super) fn is_outside(&self, client: IpAddr) -> bool {
+        let cluster = &self.config.cluster_cidrs;
+        !cluster.is_empty() && !cluster.iter().any(|range| range.contains(&client))
     }
 
     /// What was forgotten before its time for want of room, by what it is. Verdicts that lack it are

@@ -36,7 +36,7 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
     if service.is_none() && !is_known && !attempt.dnat && state.synced {
         return;
     }
-    if !attempt.dnat && !state.is_local(attempt.key.client.ip()) {
+    if !accounts_for(state, &failed) {
         // Its client's node accounts for it; this one may not have heard of the client yet.
         state.unclaimed.push_back(failed);
         if state.unclaimed.len() > MAX_UNCLAIMED {
@@ -75,6 +75,19 @@ pub(super) fn hold(state: &mut State, failed: Failed, out: &mut Outputs) {
     }
 }
 
+/// Whether this node accounts for it: the one that made a Service's choice; else the client's; else, for a
+/// client outside the cluster, the endpoint's.
+fn accounts_for(state: &State, failed: &Failed) -> bool {
+    let attempt = &failed.attempt;
+    let client = attempt.key.client.ip();
+    if attempt.dnat || state.is_local(client) {
+        return true;
+    }
+    let lives = attempt.backend.map_or(&[][..], |backend| state.endpoints.at(backend));
+    let is_here = lives.iter().any(|life| life.node.as_deref() == Some(&*state.config.node));
+    is_here && state.is_outside(client)
+}
+
 /// Whether the API server is to be asked about its backend. What was answered is of interest only where
 /// somebody has left.
 fn asks(state: &State, held: &Held) -> bool {
@@ -96,10 +109,10 @@ fn note_failing(state: &mut State, failed: &Failed) {
     state.failing.failed(&pod.uid, failed.first_syn(), answered);
 }
 
-/// Takes in the failures of clients that turned out to be this node's.
+/// Takes in the failures that turned out to be this node's.
 pub(super) fn claim(state: &mut State, out: &mut Outputs) {
     for failed in std::mem::take(&mut state.unclaimed) {
-        if state.is_local(failed.attempt.key.client.ip()) {
+        if accounts_for(state, &failed) {
             hold(state, failed, out);
         } else {
             state.unclaimed.push_back(failed);
@@ -110,6 +123,10 @@ pub(super) fn claim(state: &mut State, out: &mut Outputs) {
 /// Tries every failure that waits.
 pub(super) fn decide_held(state: &mut State, out: &mut Outputs) {
     let now = state.now;
+    if !state.config.cluster_cidrs.is_empty() {
+        // Their endpoint may have become known meanwhile.
+        claim(state, out);
+    }
     state.unclaimed.retain(|failed| now.since(failed.ended) < CLAIM_NANOS);
     let waiting = std::mem::take(&mut state.held);
     let waiting: Vec<Held> =

@@ -13,6 +13,7 @@ use crate::{
         ClosedReport, CoverageReport, FailureReport, LaneReport, LanesReport, RolloutReport,
         StaleReport, State,
     },
+    feature::Lacking,
     model::{Failure, RolloutId},
 };
 
@@ -88,6 +89,8 @@ pub struct StatusAnswer {
     pub probes: BTreeMap<&'static str, bool>,
     /// Whether conntrack is there: without it Services cannot be told apart.
     pub conntrack: bool,
+    /// What the kernel side does without, and what that means.
+    pub lacks: Vec<Lacking>,
     /// Stale conntrack entries now: new connections that reuse their ports go nowhere.
     pub stale: StaleReport,
     /// Kubernetes Events of rollouts, by what became of them; `open`: still to be written.

@@ -141,6 +141,7 @@ impl Playback {
             forgotten: state.forgotten().into(),
             probes: BTreeMap::new(),
             conntrack: true,
+            lacks: Vec::new(),
             stale: state.stale_report(),
             events: state.events_report(),
             conntrack_scan: ScanStatus {

@@ -39,6 +39,8 @@ pub struct Status {
     pub losses: BTreeMap<String, u64>,
     /// What the API server's side tells of itself.
     pub cluster: ClusterSide,
+    /// What its kernel side does without.
+    pub lacks: Vec<Lack>,
     /// The conntrack table, from agents that look at it.
     pub conntrack_scan: Option<Scan>,
 }
@@ -95,6 +97,18 @@ pub struct Gap {
     pub until: Timestamp,
     /// Why, in words.
     pub why: String,
+}
+
+/// What an agent's kernel side does without.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lack {
+    /// What.
+    pub feature: String,
+    /// What has it.
+    pub since: String,
+    /// What it means.
+    pub without: String,
 }
 
 /// `cluster`, as far as the CLI uses it.

@@ -15,7 +15,7 @@ use rollrace_ebpf::layout::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::ProbeError;
+use super::{ProbeError, kernels};
 
 /// Folder of the kernel's and its modules' BTF.
 pub const BTF_FOLDER: &str = "/sys/kernel/btf";
@@ -101,13 +101,8 @@ impl Layout {
         }
         let size_of_page = struct_named(base, "page").map_or(0, |found| found.size());
         layout.globals.insert("PAGE_STRUCT".to_owned(), u32::try_from(size_of_page).unwrap_or(0));
-        // `skb_frag_t` was a `bio_vec` before 6.10.
-        for (global, now, before) in
-            [("FRAG_PAGE", "netmem", "bv_page"), ("FRAG_BEGIN", "offset", "bv_offset")]
-        {
-            let offset =
-                offset_of(base, "skb_frag", now).or_else(|_| offset_of(base, "bio_vec", before))?;
-            layout.globals.insert(global.to_owned(), offset);
+        for moved in &kernels::MOVED {
+            layout.globals.insert(moved.global.to_owned(), kernels::offset_of(base, moved)?);
         }
         layout.casts = casts(base);
         layout.globals.insert("HAS_CONNTRACK".to_owned(), u32::from(layout.conntrack));
@@ -115,12 +110,13 @@ impl Layout {
         let number = |name: &str| {
             layout.drop_reasons.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
         };
-        let no_socket =
-            number("NO_SOCKET").ok_or_else(|| missing("skb_drop_reason", "NO_SOCKET"))?;
-        // Before 6.4 the only number below the reasons is SKB_NOT_DROPPED_YET.
-        let consumed = number("CONSUMED").unwrap_or(0);
-        layout.globals.insert("REASON_NO_SOCKET".to_owned(), no_socket);
-        layout.globals.insert("REASON_CONSUMED".to_owned(), consumed);
+        let mut numbers = Vec::new();
+        for reason in &kernels::REASONS {
+            let found = number(reason.name).or(reason.before);
+            let found = found.ok_or_else(|| missing("skb_drop_reason", reason.name))?;
+            numbers.push((reason.global.to_owned(), found));
+        }
+        layout.globals.extend(numbers);
         Ok(layout)
     }
 
@@ -185,7 +181,7 @@ fn struct_named(btf: &Btf, name: &str) -> Option<btf_rs::Struct> {
 }
 
 /// Offset in bytes of a member path, looking through anonymous structs and unions.
-fn offset_of(btf: &Btf, container: &str, path: &str) -> Result<u32, ProbeError> {
+pub(super) fn offset_of(btf: &Btf, container: &str, path: &str) -> Result<u32, ProbeError> {
     let mut current = struct_named(btf, container).ok_or_else(|| missing(container, path))?;
     let mut offset = 0;
     let mut parts = path.split('.').peekable();

@@ -20,7 +20,10 @@ use super::{
     maps::Maps,
     whereabouts::{self, Whereabouts},
 };
-use crate::model::Sighting;
+use crate::{
+    feature::{self, Lacking},
+    model::Sighting,
+};
 
 /// The eBPF object, built by `build.rs`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("ROLLRACE_BPF_OBJECT"));
@@ -61,6 +64,8 @@ pub struct Options {
     pub flows: u32,
     /// Bytes of the ring buffer, a power of two.
     pub ring_bytes: u32,
+    /// Clients outside the cluster can be told: what they dial directly is the endpoint's node's.
+    pub tells_outside: bool,
     /// Entries of every other map; their defaults if not given. For tests of what happens at the bound.
     pub other_entries: Option<u32>,
 }
@@ -71,6 +76,7 @@ impl Default for Options {
             attempts: 65_536,
             flows: abi::FLOW_ENTRIES,
             ring_bytes: 1 << 20,
+            tells_outside: false,
             other_entries: None,
         }
     }
@@ -84,6 +90,8 @@ pub struct Probe {
     /// Whether packets are read by plain loads (`bpf_rdonly_cast`, 6.2) or, at a higher cost, by a
     /// helper.
     pub plain_loads: bool,
+    /// Whether payload outside a packet's head can be looked at.
+    pub sees_payload: bool,
     /// Records that were no event of this ABI.
     pub undecodable: u64,
     /// The maps.
@@ -122,11 +130,13 @@ impl Probe {
         }
         let Whereabouts { net: own_net, memory } = whereabouts::ask(&layout, object)?;
         let timeout = syn_sent_timeout();
+        let tells_outside = u32::from(options.tells_outside);
         debug!(own_net, timeout, "loading");
         let load = |casts: Option<&Casts>| {
             let mut loader = loader(&layout);
             loader.override_global("OWN_NET", &own_net, true);
             loader.override_global("SYN_SENT_TIMEOUT_NS", &timeout, true);
+            loader.override_global("TELLS_OUTSIDE", &tells_outside, true);
             if let Some((memory, pages)) = &memory {
                 loader.override_global("PAGE_OFFSET", memory, true);
                 loader.override_global("VMEMMAP", pages, true);
@@ -180,7 +190,8 @@ impl Probe {
         // SAFETY: the ring buffer owns its descriptor, and keeps it open for as long as it lives.
         let events =
             unsafe { AsyncFd::register(ring) }.map_err(|error| load_error("poll EVENTS", error))?;
-        Ok(Self { ebpf, events, layout, plain_loads, undecodable: 0, maps })
+        let sees_payload = memory.is_some();
+        Ok(Self { ebpf, events, layout, plain_loads, sees_payload, undecodable: 0, maps })
     }
 
     /// Waits for events and takes all that are there.
@@ -217,6 +228,16 @@ impl Probe {
         }
         // In this order: what is made up for was skipped before.
         misses.saturating_sub(self.maps.stat(Stat::MadeUp))
+    }
+
+    /// What it does without.
+    pub fn lacks(&self) -> Vec<Lacking> {
+        let all = [
+            (self.plain_loads, feature::PLAIN_LOADS),
+            (self.sees_payload, feature::PAYLOAD),
+            (self.layout.conntrack, feature::CONNTRACK),
+        ];
+        all.into_iter().filter(|(there, _)| !there).map(|(_, lacking)| lacking).collect()
     }
 
     /// Whether conntrack was there at the start.

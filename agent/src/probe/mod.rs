@@ -5,12 +5,14 @@
 //! - [`Probe`] (`load`): loads and attaches; names what is missing
 //! - `decode`: the only parser of ring-buffer bytes
 //! - `maps`: the watch set, the sweep of unanswered attempts, counts
+//! - `kernels`: what differs between versions of the kernel
 //! - `whereabouts`: where the agent lives, asked of the kernel
 //! - `cost`: what the programs cost, beside empty ones; for the benchmark
 
 mod cost;
 mod decode;
 mod error;
+mod kernels;
 pub mod layout;
 mod load;
 mod maps;

@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     io::{BufRead as _, BufReader},
+    sync::OnceLock,
 };
 
 use aya::{
@@ -30,7 +31,9 @@ pub struct Whereabouts {
 
 /// Asks for them.
 pub fn ask(layout: &Layout, object: &[u8]) -> Result<Whereabouts, ProbeError> {
-    let (memory_at, pages_at) = variables().unwrap_or((0, 0));
+    // As long as the machine runs they stay where they are, and the list of symbols is long.
+    static VARIABLES: OnceLock<Option<(u64, u64)>> = OnceLock::new();
+    let (memory_at, pages_at) = VARIABLES.get_or_init(variables).unwrap_or((0, 0));
     let may_be_fixed = u32::from(cfg!(target_arch = "x86_64") && memory_at == 0);
     let mut loader = loader(layout);
     loader.override_global("PAGE_OFFSET_AT", &memory_at, true);

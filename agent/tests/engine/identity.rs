@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollrace::{
-    engine::{ClusterChange, What},
+    engine::{ClusterChange, Config, What},
     model::{Cause, Class, ServiceFacts, SlicePort},
 };
 
@@ -183,6 +183,39 @@ fn a_direct_dial_by_a_local_pod_that_the_agent_hears_of_late_is_accounted_for_he
     world.pass(3_000);
     world.client("late", "10.244.1.77");
     assert_eq!(world.verdict().cause, Cause::Rollout);
+}
+
+/// A refusal by a pod of the node n2, as the agent of a node sees it that was told the cluster's addresses.
+fn refused_directly(node: &str, client: &str) -> World {
+    let cluster_cidrs = ["10.244.0.0/16", "172.30.0.0/24"].map(|range| range.parse().unwrap());
+    let config = Config { cluster_cidrs: cluster_cidrs.into(), ..Config::new(node) };
+    let mut world = World::rolling_with(config);
+    let backend = world.backend("old-a");
+    let mut attempt = world.attempt_to(backend, backend);
+    attempt.key.client.set_ip(client.parse().unwrap());
+    world.refuse(attempt);
+    world
+}
+
+#[test]
+fn a_direct_dial_from_outside_the_cluster_is_the_endpoints_node_to_account_for() {
+    let failure = refused_directly("n2", "203.0.113.7").verdict();
+    assert_eq!((failure.cause, &*failure.client_workload), (Cause::Rollout, "outside"));
+    assert_eq!(&*failure.service, "api");
+}
+
+#[test]
+fn neither_another_node_nor_one_that_knows_no_cluster_accounts_for_it() {
+    refused_directly("n1", "203.0.113.7").no_verdict();
+    for within in ["10.244.9.9", "172.30.0.12"] {
+        refused_directly("n2", within).no_verdict();
+    }
+    let mut world = World::rolling_with(Config::new("n2"));
+    let backend = world.backend("old-a");
+    let mut attempt = world.attempt_to(backend, backend);
+    attempt.key.client.set_ip("203.0.113.7".parse().unwrap());
+    world.refuse(attempt);
+    world.no_verdict();
 }
 
 #[test]

@@ -16,7 +16,7 @@ use rollrace::{
     probe::Options,
 };
 
-use crate::support::{Dial, Ip, Namespace, Node, Service, add_pod, at, bare_node, now};
+use crate::support::{Dial, Ip, Namespace, Node, Service, add_pod, at, bare_node, now, patience};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: kernel-tests\r\n\r\n";
 const ANSWER: &[u8] =
@@ -86,7 +86,7 @@ fn connect(client: &Namespace, dial: Dial, listener: &TcpListener) -> Connection
     let client = TcpStream::from(dialled.connection);
     for end in [&client, &server] {
         end.set_nodelay(true).expect("set TCP_NODELAY");
-        end.set_read_timeout(Some(Duration::from_secs(10))).expect("set a timeout");
+        end.set_read_timeout(Some(patience())).expect("set a timeout");
     }
     Connection { client, server, local: dialled.local }
 }

@@ -6,13 +6,24 @@ use rollrace::{engine::Watch, model::Sighting, probe::Options};
 
 use crate::support::{Dial, Ip, Node, Service, Syn, TIMED_OUT, at, is_refusal, now, of};
 
-const TINY: Options = Options { attempts: 16, flows: 16, ring_bytes: 4096, other_entries: None };
+const TINY: Options = Options {
+    attempts: 16,
+    flows: 16,
+    ring_bytes: 4096,
+    tells_outside: false,
+    other_entries: None,
+};
 
 /// Entries of each other map.
 const FEW: u16 = 8;
 /// The same for everything but the attempts and the ring buffer.
-const SMALL: Options =
-    Options { attempts: 1_024, flows: 1_024, ring_bytes: 1 << 20, other_entries: Some(FEW as u32) };
+const SMALL: Options = Options {
+    attempts: 1_024,
+    flows: 1_024,
+    ring_bytes: 1 << 20,
+    tells_outside: false,
+    other_entries: Some(FEW as u32),
+};
 
 #[test]
 fn every_event_that_a_full_ring_buffer_loses_is_counted() {

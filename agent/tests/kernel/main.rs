@@ -7,6 +7,7 @@
 
 mod answered;
 mod conntrack;
+mod devices;
 mod dropped;
 mod ended;
 mod losses;

@@ -8,7 +8,7 @@ use rollrace::{engine::Watch, model::Sighting};
 use crate::support::{Dial, Ip, Namespace, Node, Service, Syn, at, is_refusal, of};
 
 /// Dials, is refused, and checks the one sighting of it.
-fn assert_refused_once(
+pub(crate) fn assert_refused_once(
     node: &mut Node,
     client: &Namespace,
     dial: Dial,

@@ -9,14 +9,11 @@ use std::{
 
 use rollrace::{engine::Watch, model::Sighting};
 
-use crate::support::{Dial, Ip, Namespace, Node, Service, Syn, at, is_refusal, of};
-
-/// Long enough for a busy machine.
-const DEADLINE: Duration = Duration::from_secs(20);
+use crate::support::{Dial, Ip, Namespace, Node, Service, Syn, at, is_refusal, of, patience};
 
 /// Waits until the kernel has taken a pod's link away: it cleans a namespace up by a work of its own.
 fn await_gone(node: &Node, number: u8) {
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = Instant::now() + patience();
     let link = format!(" veth{number}@");
     while node.namespace.tool("ip", &["-oneline", "link"], "").contains(&link) {
         assert!(Instant::now() < deadline, "veth{number} is still there");
@@ -39,7 +36,7 @@ fn end(mut child: Child) {
 
 /// Waits until the probes have counted so many attempts.
 fn await_attempts(node: &mut Node, service: SocketAddr, attempts: u64) {
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = Instant::now() + patience();
     while node.watcher.counts(service).0 < attempts {
         assert!(Instant::now() < deadline, "{:?}", node.watcher.counts(service));
         thread::sleep(Duration::from_millis(5));

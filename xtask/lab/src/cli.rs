@@ -1,6 +1,6 @@
 //! The command line of `rollrace-lab`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::advice::{AdviceArgs, CellArgs};
 use crate::agent::Program;
 use crate::fault::FaultArgs;
 use crate::matrix::{MatrixArgs, TableArgs};
-use crate::net::{AddressPlan, IpFamily};
+use crate::net::{AddressPlan, IpFamily, NodeAddresses};
 use crate::rest::RestArgs;
 use crate::rules::RulesArgs;
 use crate::scenario::ScenarioArgs;
@@ -156,6 +156,18 @@ pub struct RunArgs {
     /// What the proxies program
     #[arg(long, value_enum, default_value_t = ProxyMode::Iptables)]
     pub proxy: ProxyMode,
+    /// What the clients dial
+    #[arg(long, value_enum, default_value_t = Dial::Service)]
+    pub dial: Dial,
+    /// One more client, outside the cluster: for --dial node-port or endpoints
+    #[arg(long)]
+    pub outside: bool,
+    /// What is special about the Service; repeatable
+    #[arg(long, value_enum)]
+    pub service: Vec<ServiceTrait>,
+    /// A class that the agents must have reported at the end, or the run shows nothing; repeatable
+    #[arg(long, value_name = "CLASS")]
+    pub must_show: Vec<String>,
     /// The addresses of nodes, pods and Services; with both families the threads of each client are
     /// shared out among them
     #[arg(long, value_enum, default_value_t = IpFamily::Ipv4)]
@@ -244,6 +256,15 @@ impl RunArgs {
         Ok(Program::Pod { root: root.clone(), pod: Box::new(pod) })
     }
 
+    /// The addresses that the proxies redirect, as the clients dial them: the Service's own, or the nodes'.
+    pub fn redirected(&self, nodes: &[&NodeAddresses]) -> Vec<IpAddr> {
+        match self.dial {
+            Dial::Service => self.address_plan().service(),
+            Dial::NodePort => nodes.iter().flat_map(|node| node.addresses.clone()).collect(),
+            Dial::Endpoints => Vec::new(),
+        }
+    }
+
     /// The addresses of the lab.
     pub fn address_plan(&self) -> AddressPlan {
         AddressPlan::new(self.lab_number, self.ip_family)
@@ -262,6 +283,23 @@ impl RunArgs {
                 "--threads {} leaves a family without a client: use at least 2 with --ip-family dual",
                 self.threads
             ));
+        }
+        let needs_endpoints =
+            self.proxy == ProxyMode::Socket || self.service.contains(&ServiceTrait::Headless);
+        if needs_endpoints && self.dial != Dial::Endpoints {
+            return Some(
+                "--proxy socket and --service headless leave no address but the endpoints': use --dial endpoints"
+                    .to_owned(),
+            );
+        }
+        if self.proxy == ProxyMode::Ipvs && self.dial == Dial::NodePort {
+            return Some("--proxy ipvs programs no node ports: use another proxy".to_owned());
+        }
+        if self.outside && self.dial == Dial::Service {
+            return Some(
+                "a Service's address is the cluster's own: use --outside with --dial node-port or endpoints"
+                    .to_owned(),
+            );
         }
         let unknown =
             |name: &&String| !(1..=self.nodes).any(|number| **name == format!("n{number}"));
@@ -321,10 +359,16 @@ pub enum SeccompProfile {
 /// What a proxy programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProxyMode {
-    /// iptables rules
+    /// iptables rules, by the back end that makes nftables of them
     Iptables,
+    /// iptables rules, by the legacy back end
+    IptablesLegacy,
     /// an nftables table
     Nftables,
+    /// IPVS, which not every kernel has
+    Ipvs,
+    /// nothing: a balancer in the clients' sockets, which have an endpoint's address from the start
+    Socket,
 }
 
 impl ProxyMode {
@@ -332,9 +376,37 @@ impl ProxyMode {
     pub fn name(self) -> &'static str {
         match self {
             Self::Iptables => "iptables",
+            Self::IptablesLegacy => "iptables-legacy",
             Self::Nftables => "nftables",
+            Self::Ipvs => "ipvs",
+            Self::Socket => "socket",
         }
     }
+}
+
+/// What clients dial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Dial {
+    /// The Service's own address
+    Service,
+    /// The Service's port on every node
+    NodePort,
+    /// The endpoints themselves, which a balancer or a resolver knows by the slices: as late as the
+    /// proxy of the client's node
+    Endpoints,
+}
+
+/// What may be special about a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ServiceTrait {
+    /// `externalTrafficPolicy: Local`
+    ExternalLocal,
+    /// `sessionAffinity: ClientIP`
+    Affinity,
+    /// `clusterIP: None`
+    Headless,
+    /// `publishNotReadyAddresses: true`
+    PublishNotReady,
 }
 
 /// What the server does at SIGTERM.
@@ -401,4 +473,7 @@ pub struct ClientArgs {
     /// Source ports a thread, one after the other; without it the kernel chooses
     #[arg(long)]
     pub source_ports: Option<u16>,
+    /// Connect to the endpoints in this file instead, each in turn: it is read for each connection
+    #[arg(long)]
+    pub endpoints: Option<PathBuf>,
 }

@@ -108,36 +108,48 @@ impl Apt {
 
     /// The package that a meta package of kernels stands for.
     fn image(&self, meta: &str) -> anyhow::Result<String> {
-        let output = self
-            .command("apt-cache")
-            .args(["depends", meta])
-            .output()
-            .context("cannot run apt-cache")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let mut depends = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-        let image = depends.find(|package| package.starts_with("linux-image-"));
+        let mut image = self.depends(meta)?.into_iter();
         image
-            .map(str::to_owned)
+            .find(|package| package.starts_with("linux-image-"))
             .with_context(|| format!("apt knows no {meta}: run `apt-get update`, or use Debian 12"))
     }
 
-    fn unpack(&self, package: &str, vms: &Path, folder: &Path) -> anyhow::Result<()> {
-        shell::run(self.command("apt-get").args(["download", "-q", package]).current_dir(vms))?;
-        let begins = format!("{package}_");
-        let file = fs::read_dir(vms)?
-            .filter_map(Result::ok)
-            .find(|entry| entry.file_name().to_string_lossy().starts_with(&begins))
-            .with_context(|| format!("{package} was not downloaded"))?
-            .path();
+    /// What a package depends on.
+    fn depends(&self, package: &str) -> anyhow::Result<Vec<String>> {
+        let output = self
+            .command("apt-cache")
+            .args(["depends", package])
+            .output()
+            .context("cannot run apt-cache")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let depends = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        Ok(depends.map(str::to_owned).collect())
+    }
+
+    /// Unpacks a kernel: newer ones come in several packages.
+    fn unpack(&self, image: &str, vms: &Path, folder: &Path) -> anyhow::Result<()> {
+        const PARTS: [&str; 2] = ["linux-binary-", "linux-modules-"];
+        let mut packages = self.depends(image)?;
+        packages.retain(|package| PARTS.iter().any(|part| package.starts_with(part)));
+        packages.push(image.to_owned());
         let unpacked = folder.with_extension("new");
-        shell::run(Command::new("dpkg").arg("-x").arg(&file).arg(&unpacked))?;
+        for package in &packages {
+            shell::run(self.command("apt-get").args(["download", "-q", package]).current_dir(vms))?;
+            let begins = format!("{package}_");
+            let file = fs::read_dir(vms)?
+                .filter_map(Result::ok)
+                .find(|entry| entry.file_name().to_string_lossy().starts_with(&begins))
+                .with_context(|| format!("{package} was not downloaded"))?
+                .path();
+            shell::run(Command::new("dpkg").arg("-x").arg(&file).arg(&unpacked))?;
+            fs::remove_file(&file)?;
+        }
         // As on a system where /lib is /usr/lib.
         if unpacked.join("lib").is_dir() {
             fs::create_dir_all(unpacked.join("usr"))?;
             fs::rename(unpacked.join("lib"), unpacked.join("usr/lib"))?;
         }
         std::os::unix::fs::symlink("usr/lib", unpacked.join("lib"))?;
-        fs::remove_file(&file)?;
         fs::rename(&unpacked, folder)?;
         Ok(())
     }

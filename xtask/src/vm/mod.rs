@@ -8,41 +8,40 @@
 //! # Layout
 //! - `kernel`: Debian's kernel packages, unpacked
 //! - `boot`: the initial file system, and the machine
+//! - `steps`: what is run in it, one after the other in one boot
 
 mod boot;
 mod kernel;
+mod steps;
 
 use std::{
-    path::PathBuf,
-    process::{ExitCode, Stdio},
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 
-use self::kernel::Kernel;
-use crate::{
-    setup,
-    shell::{self, cargo, workspace},
-};
+use self::{kernel::Kernel, steps::What};
+use crate::setup;
 
-/// What a machine is given before it counts as hung.
-const KERNEL_TESTS: Duration = Duration::from_secs(1_500);
+/// What a machine is given before it counts as hung: everything takes an hour on a busy machine.
+const LIMIT: Duration = Duration::from_secs(5_400);
+/// The same for what CI runs.
+const GATE_LIMIT: Duration = Duration::from_secs(900);
 
 /// Arguments of `vm`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask vm --kernel 6.1                        the kernel tests on Linux 6.1\n  cargo xtask vm --kernel 6.12 --what cell           a rollout in the lab\n  cargo xtask vm --kernel 6.1 -- uname -a            any command"
+    after_help = "Examples:\n  cargo xtask vm --kernel 6.1                        what CI runs on Linux 6.1\n  cargo xtask vm --kernel 6.12 --what tests --only vlan\n  cargo xtask vm --kernel latest --what all\n  cargo xtask vm --kernel 6.1 -- uname -a            any command"
 )]
 pub struct Args {
     /// Which kernel
     #[arg(long, value_enum)]
     kernel: Version,
     /// What is run in it
-    #[arg(long, value_enum, default_value_t = What::Tests)]
+    #[arg(long, value_enum, default_value_t = What::Gate)]
     what: What,
-    /// Only kernel tests whose name contains this
+    /// With `--what tests` or `cells`: only those whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Install what is missing without asking
@@ -66,74 +65,38 @@ pub enum Version {
     Latest,
 }
 
-/// What is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum What {
-    /// The tests of the probes against the kernel
-    Tests,
-    /// A rollout in the lab: clients and agents must agree
-    Cell,
-}
-
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     setup::ensure(setup::For::Vm, args.yes)?;
-    let (command, limit) = if args.command.is_empty() {
-        (commands(args.what, args.only.as_deref())?, KERNEL_TESTS)
+    let command = if args.command.is_empty() {
+        steps::script(args.what, args.only.as_deref())?
     } else {
-        (args.command.join(" "), KERNEL_TESTS)
+        args.command.join(" ")
     };
-    let kernel = Kernel::get(args.kernel)?;
-    println!("=== Linux {} in qemu: {command}", kernel.release);
+    played(args.kernel, &command, LIMIT).map(ExitCode::from)
+}
+
+/// What CI runs on a kernel.
+///
+/// # Errors
+/// If the machine does not come to its end, or a step of it fails.
+pub fn gate(version: Version) -> anyhow::Result<()> {
+    setup::ensure(setup::For::Vm, std::env::var_os("CI").is_some())?;
+    match played(version, &steps::script(What::Gate, None)?, GATE_LIMIT)? {
+        0 => Ok(()),
+        code => anyhow::bail!("it ended with {code}: its steps are named above"),
+    }
+}
+
+fn played(version: Version, command: &str, limit: Duration) -> anyhow::Result<u8> {
+    let kernel = Kernel::get(version)?;
+    println!("=== Linux {} in qemu", kernel.release);
     let began = Instant::now();
-    let code = boot::run(&kernel, &command, limit)?;
-    println!("=== it ended with {code} after {} s", began.elapsed().as_secs());
-    Ok(ExitCode::from(code))
-}
-
-/// Builds what is to be run; the command for it.
-fn commands(what: What, only: Option<&str>) -> anyhow::Result<String> {
-    match what {
-        What::Tests => {
-            let tests = test_binary()?;
-            let folder = workspace().join("agent");
-            let only = only.unwrap_or_default();
-            Ok(format!("cd {} && {} --test-threads=1 {only}", folder.display(), tests.display()))
-        }
-        What::Cell => {
-            shell::run(cargo().args([
-                "build",
-                "--quiet",
-                "--package",
-                "rollrace",
-                "--package",
-                "rollrace-lab",
-            ]))?;
-            let (folder, lab) = (workspace(), workspace().join("target/debug/rollrace-lab"));
-            let run = "run --setup readiness --mode fresh --seconds 40 --threads 4";
-            Ok(format!("cd {} && {} {run}", folder.display(), lab.display()))
-        }
-    }
-}
-
-/// Builds the kernel tests.
-fn test_binary() -> anyhow::Result<PathBuf> {
-    let build = ["test", "--package", "rollrace", "--test", "kernel", "--no-run"];
-    let output = cargo()
-        .args(build)
-        .arg("--message-format=json")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot run cargo")?;
-    if !output.status.success() {
-        bail!("the kernel tests do not build");
-    }
-    // One message a line; the last executable is the test's own.
-    let text = String::from_utf8_lossy(&output.stdout);
-    let marker = "\"executable\":\"";
-    let path = text.lines().rev().find_map(|line| {
-        let rest = &line[line.find(marker)? + marker.len()..];
-        rest.split('"').next().filter(|path| path.contains("/kernel-"))
-    });
-    path.map(PathBuf::from).context("cargo did not say where the kernel tests are")
+    let code = boot::run(&kernel, command, limit)?;
+    println!(
+        "=== Linux {} ended with {code} after {} s",
+        kernel.release,
+        began.elapsed().as_secs()
+    );
+    Ok(code)
 }

@@ -226,6 +226,14 @@ fn agent(answered: &crate::oncall::Answered) -> Vec<Check> {
             "counts of those times are lower bounds; --ring-buffer and --max-attempts make room",
         ));
     }
+    for lack in &status.lacks {
+        checks.push(Check::not_ok(
+            Health::Warning,
+            &*what,
+            format!("does without {}", lack.feature),
+            format!("{} ({} has it)", lack.without, lack.since),
+        ));
+    }
     if status.coverage.since.is_none() {
         checks.push(Check::not_ok(
             Health::Warning,

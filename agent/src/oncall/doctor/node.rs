@@ -5,6 +5,7 @@
 use std::{fs, path::Path};
 
 use super::{Check, Health};
+use crate::feature;
 
 /// The floor: what the programs and the reads of them were made for.
 const FLOOR: (u32, u32) = (6, 1);
@@ -24,7 +25,8 @@ const TRACEPOINTS: [(&str, &str); 3] =
 pub fn node(root: &Path) -> Vec<Check> {
     let read =
         |path: &str| fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_owned());
-    let mut checks = vec![kernel(read("proc/sys/kernel/osrelease"))];
+    let release = read("proc/sys/kernel/osrelease");
+    let mut checks = vec![kernel(release.as_deref()), reads(release.as_deref())];
     checks.push(btf(root));
     checks.push(tracepoints(root));
     checks.push(capabilities(read("proc/self/status").as_deref()));
@@ -39,7 +41,30 @@ pub fn node(root: &Path) -> Vec<Check> {
     checks
 }
 
-fn kernel(release: Option<String>) -> Check {
+/// How the programs can read packets.
+fn reads(release: Option<&str>) -> Check {
+    let what = "reads of packets";
+    match release.and_then(version) {
+        Some(version) if version < feature::PLAIN_LOADS_SINCE => Check::ok(
+            what,
+            format!(
+                "plain loads need {}; {}",
+                feature::PLAIN_LOADS.since,
+                feature::PLAIN_LOADS.without
+            ),
+        ),
+        Some(_) => Check::ok(what, "plain loads"),
+        None => Check::not_ok(Health::Unknown, what, "its version cannot be read", "see kernel"),
+    }
+}
+
+/// The first two numbers of a release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn kernel(release: Option<&str>) -> Check {
     let what = "kernel";
     let Some(release) = release else {
         return Check::not_ok(
@@ -49,10 +74,8 @@ fn kernel(release: Option<String>) -> Check {
             "the agent runs on Linux nodes only",
         );
     };
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    let version = match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
-        _ => return Check::not_ok(Health::Unknown, what, release, "its version cannot be read"),
+    let Some(version) = version(release) else {
+        return Check::not_ok(Health::Unknown, what, release, "its version cannot be read");
     };
     if version >= FLOOR {
         Check::ok(what, release)
@@ -214,11 +237,23 @@ mod tests {
 
     #[test]
     fn a_kernel_below_the_floor_is_refused_by_name() {
-        let health = |release: &str| kernel(Some(release.to_owned())).health;
+        let health = |release: &str| kernel(Some(release)).health;
         assert_eq!(health("6.1.0-28-amd64"), Health::Ok);
         assert_eq!(health("6.18.1"), Health::Ok);
         assert_eq!(health("5.15.0-91-generic"), Health::Broken);
         assert_eq!(kernel(None).health, Health::Broken);
+    }
+
+    #[test]
+    fn a_kernel_without_plain_loads_works_and_what_that_costs_is_said() {
+        let check = reads(Some("6.1.0-28-amd64"));
+        assert_eq!(check.health, Health::Ok);
+        assert!(
+            check.found.contains("Linux 6.2") && check.found.contains("costs"),
+            "{}",
+            check.found
+        );
+        assert_eq!(reads(Some("6.12.1")).found, "plain loads");
     }
 
     #[test]

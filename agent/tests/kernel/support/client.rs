@@ -16,7 +16,7 @@ use nix::{
     },
 };
 
-use super::{Ip, Namespace, at};
+use super::{Ip, Namespace, at, patience};
 
 /// What waiting in vain for a connection says.
 pub const TIMED_OUT: Errno = Errno::EALREADY;
@@ -48,7 +48,7 @@ pub struct Dialled {
 impl Dial {
     /// A patient client of any port.
     pub fn new(to: SocketAddr) -> Self {
-        Self { to, from_port: 0, patience: Duration::from_secs(20), mptcp: false }
+        Self { to, from_port: 0, patience: patience(), mptcp: false }
     }
 
     /// A client that gives up after so many milliseconds.

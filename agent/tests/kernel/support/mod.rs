@@ -22,5 +22,5 @@ pub use client::{Dial, TIMED_OUT};
 pub use namespace::Namespace;
 pub use node::{Node, add_pod, bare_node};
 pub use service::Service;
-pub use watcher::{Watcher, is_refusal, now, of};
+pub use watcher::{Watcher, is_refusal, now, of, patience};
 pub use wire::Syn;

@@ -9,10 +9,12 @@ use std::{
     process::{self, Command, Stdio},
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nix::sched::{CloneFlags, setns, unshare};
+
+use super::patience;
 
 /// A network namespace without a name; it lives as long as one of its clones.
 #[derive(Clone)]
@@ -89,7 +91,7 @@ impl Namespace {
     }
 
     fn await_shown(&self, arguments: &[&str], text: &str) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + patience();
         loop {
             let shown = self.tool("ip", arguments, "");
             if shown.contains(text) {

@@ -17,8 +17,16 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{Dial, Ip, Namespace, at};
 
-/// Long enough for a machine whose cores are busy with other tests.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// How long an event is waited for: enough for a machine whose cores are busy with other tests, and
+/// as many times as much as `ROLLRACE_SLOW` says where a machine is slow by itself (an emulated one).
+pub fn patience() -> Duration {
+    static SLOW: OnceLock<u32> = OnceLock::new();
+    let slow = SLOW.get_or_init(|| {
+        let told = std::env::var("ROLLRACE_SLOW").unwrap_or_else(|_| "1".to_owned());
+        told.parse().unwrap_or_else(|error| panic!("ROLLRACE_SLOW is {told:?}: {error}"))
+    });
+    Duration::from_secs(20) * *slow
+}
 
 /// A destination that nobody listens on; a refusal by it ends a list of sightings.
 fn fence() -> SocketAddr {
@@ -87,7 +95,7 @@ impl Watcher {
 
     /// The first sighting that fits, of all so far and to come.
     pub fn wait_for(&mut self, what: &str, fits: impl Fn(&Sighting) -> bool) -> Sighting {
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + patience();
         loop {
             if let Some(found) = self.seen.iter().find(|seen| fits(seen)) {
                 return found.clone();
@@ -116,7 +124,7 @@ impl Watcher {
     pub fn drain(&mut self) -> usize {
         let before = self.seen.len();
         let read = self.probe.sightings(&mut self.seen);
-        let read = self.runtime.block_on(async { tokio::time::timeout(DEADLINE, read).await });
+        let read = self.runtime.block_on(async { tokio::time::timeout(patience(), read).await });
         read.expect("something is in the ring buffer").expect("poll the ring buffer");
         self.seen.len() - before
     }

@@ -28,8 +28,13 @@ const PATIENCE: u32 = 3;
 /// A batch has passed within this time, or frames were lost.
 const PASSES_WITHIN: Duration = Duration::from_secs(2);
 /// Unanswered attempts and events of a whole run fit: nobody reads meanwhile.
-const SIZES: Options =
-    Options { attempts: 65_536, flows: 65_536, ring_bytes: 1 << 25, other_entries: None };
+const SIZES: Options = Options {
+    attempts: 65_536,
+    flows: 65_536,
+    ring_bytes: 1 << 25,
+    tells_outside: false,
+    other_entries: None,
+};
 
 /// Nanoseconds of a run above the empty program's, by (class, hook), one value a batch.
 #[derive(Debug, Default)]

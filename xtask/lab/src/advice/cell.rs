@@ -81,8 +81,7 @@ async fn follow_the_advice(
     cluster: &Cluster,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let addresses = args.address_plan().service();
-    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas, addresses);
+    let workload = Workload::new(cluster.client.clone(), args);
     progress.phase("deploying the first revision");
     workload.create().await?;
     workload.completed().await?;

@@ -1,7 +1,7 @@
 //! The client: threads that make one request after the other and note each failure.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -31,6 +31,7 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode> {
         shared: Mutex::new(Shared { log, summary: Summary::default() }),
     };
     load.note(&Line::Started { at: now() })?;
+    let load = &load;
     thread::scope(|scope| -> Result<()> {
         let threads: Vec<_> = args
             .target
@@ -40,7 +41,8 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode> {
             .zip(0..)
             .map(|(target, number)| {
                 let ports = args.source_ports.map(|count| Ports::of(number, count));
-                scope.spawn(|| load.requests(*target, ports))
+                let turn = usize::from(number);
+                scope.spawn(move || load.requests(*target, ports, turn))
             })
             .collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
@@ -123,9 +125,17 @@ struct Body {
 }
 
 impl Load<'_> {
-    fn requests(&self, target: SocketAddr, mut ports: Option<Ports>) -> Result<()> {
+    fn requests(&self, target: SocketAddr, mut ports: Option<Ports>, turn: usize) -> Result<()> {
         let mut connection: Option<Connection> = None;
-        while Instant::now() < self.until {
+        for turn in turn.. {
+            if Instant::now() >= self.until {
+                break;
+            }
+            let Some(target) = self.resolved(target, turn)? else {
+                // Nobody is there to dial, so nothing fails.
+                thread::sleep(PAUSE_AFTER_FAILURE);
+                continue;
+            };
             let outcome = self.request(target, &mut ports, &mut connection);
             if self.args.mode == Mode::Fresh || outcome.is_err() {
                 connection = None;
@@ -139,6 +149,17 @@ impl Load<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Where the next connection goes: to the target, or to one of its family's endpoints.
+    fn resolved(&self, target: SocketAddr, turn: usize) -> Result<Option<SocketAddr>> {
+        let Some(file) = &self.args.endpoints else { return Ok(Some(target)) };
+        let text = fs::read_to_string(file)
+            .with_context(|| format!("read the endpoints in {}", file.display()))?;
+        let all = text.lines().map(str::parse).collect::<Result<Vec<SocketAddr>, _>>();
+        let mut all = all.with_context(|| format!("read the endpoints in {}", file.display()))?;
+        all.retain(|endpoint| endpoint.is_ipv4() == target.is_ipv4());
+        Ok(if all.is_empty() { None } else { Some(all[turn % all.len()]) })
     }
 
     /// One request, on the connection there is or on a new one; the pod that answered.

@@ -75,6 +75,24 @@ impl AddressPlan {
         self.families().iter().map(of).collect()
     }
 
+    /// The address of a client outside the cluster, of each family; no range of the cluster's has it.
+    pub fn outside(self) -> Vec<IpAddr> {
+        let of = |family: &Family| match family {
+            Family::V4 => Ipv4Addr::new(192, 168, self.lab, 9).into(),
+            Family::V6 => Ipv6Addr::new(0xfd00, 0x192, 0x168, self.lab.into(), 0, 0, 0, 9).into(),
+        };
+        self.families().iter().map(of).collect()
+    }
+
+    /// All ranges of the cluster: its pods', and its nodes'.
+    pub fn ranges(self) -> Vec<String> {
+        let of = |family: &Family| {
+            let nodes = format!("{}/{}", self.on_fabric(*family, 0), family.link_prefix());
+            [self.cluster_cidr(*family), nodes]
+        };
+        self.families().iter().flat_map(of).collect()
+    }
+
     /// The node of a number from 1 to 100.
     pub fn node(self, number: u8) -> NodeAddresses {
         let addresses = self.families().iter().map(|f| self.on_fabric(*f, 10 + number)).collect();

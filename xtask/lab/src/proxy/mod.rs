@@ -2,6 +2,7 @@
 //! its node's namespace, in kube-proxy's own chain shapes.
 
 mod iptables;
+mod ipvs;
 mod nftables;
 mod programmed;
 mod services;
@@ -16,7 +17,8 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use tokio::time::{Instant, sleep_until};
 
-pub use services::{ServicePort, ServiceTable};
+pub use programmed::endpoints_file;
+pub use services::{NodePort, ServicePort, ServiceTable};
 
 use self::programmed::Programmed;
 use crate::api;
@@ -30,7 +32,7 @@ pub async fn run(node: &NodeAddresses, settings: &NodeSettings, journal: Journal
     let mut services = pin!(watch::<Service>(client.clone()));
     let mut slices = pin!(watch::<EndpointSlice>(client));
     let mut table = ServiceTable::of_node(&node.name);
-    let mut rules = Programmed::new(node, settings.proxy, journal).await?;
+    let mut rules = Programmed::new(node, settings.proxy, &settings.logs, journal).await?;
     // When to program next: set by the first change, so that later ones are coalesced. As in
     // kube-proxy's runner, that is at once unless the last time was less than the period ago.
     let mut due: Option<Instant> = None;

@@ -2,16 +2,24 @@
 //! address family has its own, as in kube-proxy: they come one after the other.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 use tokio::process::Command;
 
-use super::{ServicePort, iptables, nftables};
+use super::{ServicePort, iptables, ipvs, nftables};
 use crate::cli::ProxyMode;
 use crate::journal::{Event, Journal};
 use crate::net::{Family, NodeAddresses, run_tool};
+
+/// Where a node's proxy writes the endpoints that it knows, for clients that dial these: in the folder of
+/// the containers' output.
+pub fn endpoints_file(logs: &Path, node: &str) -> PathBuf {
+    logs.join(format!("endpoints-{node}.txt"))
+}
 
 /// What one node's proxy has programmed. Its tools run in the namespace of the calling thread.
 pub struct Programmed {
@@ -19,6 +27,7 @@ pub struct Programmed {
     mode: ProxyMode,
     journal: Journal,
     families: Vec<FamilyRules>,
+    endpoints: PathBuf,
 }
 
 /// The rules of one address family.
@@ -26,44 +35,72 @@ struct FamilyRules {
     family: Family,
     cluster_cidr: String,
     chains: BTreeSet<String>,
+    servers: ipvs::Servers,
     backends: BTreeSet<SocketAddr>,
 }
 
 impl Programmed {
     /// Makes the chains that stay, and hooks them in.
-    pub async fn new(node: &NodeAddresses, mode: ProxyMode, journal: Journal) -> Result<Self> {
+    pub async fn new(
+        node: &NodeAddresses,
+        mode: ProxyMode,
+        logs: &Path,
+        journal: Journal,
+    ) -> Result<Self> {
+        let endpoints = endpoints_file(logs, &node.name);
+        write_endpoints(&endpoints, std::iter::empty())?;
+        if mode == ProxyMode::Ipvs {
+            ipvs::prepare().await?;
+        }
         let mut families = Vec::new();
         for family in node.plan.families().iter().copied() {
             match mode {
-                ProxyMode::Iptables => load(mode, family, iptables::BASE).await?,
+                ProxyMode::Iptables | ProxyMode::IptablesLegacy | ProxyMode::Ipvs => {
+                    load(mode, family, iptables::BASE).await?;
+                }
                 ProxyMode::Nftables => load(mode, family, &nftables::base(family)).await?,
+                ProxyMode::Socket => {}
             }
             families.push(FamilyRules {
                 family,
                 cluster_cidr: node.plan.cluster_cidr(family),
                 chains: BTreeSet::new(),
+                servers: ipvs::Servers::default(),
                 backends: BTreeSet::new(),
             });
         }
-        Ok(Self { node: node.name.clone(), mode, journal, families })
+        Ok(Self { node: node.name.clone(), mode, journal, families, endpoints })
     }
 
     /// Programs all Services anew, in one transaction a family.
     pub async fn program(&mut self, services: &[ServicePort]) -> Result<()> {
+        write_endpoints(&self.endpoints, services.iter().flat_map(|s| s.backends.iter()))?;
         for rules in &mut self.families {
             let services: Vec<&ServicePort> =
                 services.iter().filter(|s| s.family() == rules.family).collect();
-            let (text, chains) = match self.mode {
-                ProxyMode::Iptables => {
-                    iptables::render(&services, &rules.cluster_cidr, &rules.chains)
+            match self.mode {
+                ProxyMode::Iptables | ProxyMode::IptablesLegacy => {
+                    let (text, chains) =
+                        iptables::render(&services, &rules.cluster_cidr, &rules.chains);
+                    load(self.mode, rules.family, &text).await?;
+                    rules.chains = chains;
                 }
                 ProxyMode::Nftables => {
-                    nftables::render(rules.family, &services, &rules.cluster_cidr, &rules.chains)
+                    let (text, chains) = nftables::render(
+                        rules.family,
+                        &services,
+                        &rules.cluster_cidr,
+                        &rules.chains,
+                    );
+                    load(self.mode, rules.family, &text).await?;
+                    rules.chains = chains;
                 }
-            };
-            load(self.mode, rules.family, &text).await?;
+                ProxyMode::Ipvs => {
+                    rules.servers.program(rules.family, &services, &rules.cluster_cidr).await?;
+                }
+                ProxyMode::Socket => {}
+            }
             let now = Timestamp::now();
-            rules.chains = chains;
             let backends: BTreeSet<SocketAddr> =
                 services.iter().flat_map(|s| s.backends.iter().copied()).collect();
             for backend in backends.difference(&rules.backends).copied() {
@@ -80,20 +117,34 @@ impl Programmed {
     }
 }
 
+/// In one step: a client reads it at any time.
+fn write_endpoints<'a>(path: &Path, endpoints: impl Iterator<Item = &'a SocketAddr>) -> Result<()> {
+    let lines: Vec<String> = endpoints.map(ToString::to_string).collect();
+    let text = lines.join("\n");
+    let new = path.with_extension("new");
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, path))
+        .with_context(|| format!("write {}", path.display()))
+}
+
 async fn load(mode: ProxyMode, family: Family, text: &str) -> Result<()> {
+    let restore = |v4, v6| {
+        let mut command = Command::new(match family {
+            Family::V4 => v4,
+            Family::V6 => v6,
+        });
+        command.args(["--wait", "--noflush"]);
+        command
+    };
     let command = match mode {
-        ProxyMode::Iptables => {
-            let mut command = Command::new(match family {
-                Family::V4 => "iptables-restore",
-                Family::V6 => "ip6tables-restore",
-            });
-            command.args(["--wait", "--noflush"]);
-            command
-        }
+        ProxyMode::IptablesLegacy => restore("iptables-legacy-restore", "ip6tables-legacy-restore"),
         ProxyMode::Nftables => {
             let mut command = Command::new("nft");
             command.args(["-f", "-"]);
             command
+        }
+        ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Socket => {
+            restore("iptables-nft-restore", "ip6tables-nft-restore")
         }
     };
     run_tool(command, text).await

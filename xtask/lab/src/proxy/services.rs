@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
@@ -26,12 +26,45 @@ pub struct ServicePort {
     /// Without a backend connections are dropped rather than rejected: there are endpoints, but none on
     /// this node, and the traffic policy is Local.
     pub drops: bool,
+    /// Its port on every node.
+    pub node_port: Option<NodePort>,
+    /// `sessionAffinity: ClientIP`, and for how many seconds.
+    pub affinity: Option<i32>,
+}
+
+/// A Service's port on every node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePort {
+    /// The port.
+    pub port: u16,
+    /// The backends of who comes from outside, where the policy for them is Local; all others have the
+    /// Service's own.
+    pub local: Option<Vec<SocketAddr>>,
+}
+
+impl NodePort {
+    /// Who comes from outside is dropped: the policy is Local, and there are endpoints, but none here.
+    pub fn drops(&self, service: &ServicePort) -> bool {
+        let none_here = self.local.as_ref().is_some_and(Vec::is_empty);
+        none_here && !service.backends.is_empty()
+    }
 }
 
 impl ServicePort {
     /// The family of its addresses.
     pub fn family(&self) -> Family {
         Family::of(self.virtual_address.ip())
+    }
+
+    /// Whether it has an address at all: a headless one has only endpoints.
+    pub fn is_headless(&self) -> bool {
+        self.virtual_address.ip().is_unspecified()
+    }
+
+    /// Every backend that any of its rules leads to.
+    pub fn all_backends(&self) -> BTreeSet<SocketAddr> {
+        let local = self.node_port.iter().filter_map(|port| port.local.as_ref()).flatten();
+        self.backends.iter().chain(local).copied().collect()
     }
 
     /// A name of 16 letters for the chains of this port (or of one of its backends), as stable as
@@ -136,8 +169,12 @@ impl ServiceTable {
             let Some(spec) = &service.spec else { continue };
             let own = spec.cluster_ips.as_deref().unwrap_or_default();
             let addresses = if own.is_empty() { spec.cluster_ip.as_slice() } else { own };
-            // "None" is a headless Service: nothing to program.
-            let addresses: Vec<IpAddr> = addresses.iter().flat_map(|a| a.parse()).collect();
+            let addresses: Vec<IpAddr> = match addresses {
+                [none] if none == "None" => nowhere(spec),
+                addresses => addresses.iter().flat_map(|a| a.parse()).collect(),
+            };
+            let affinity = affinity(spec);
+            let external_local = spec.external_traffic_policy.as_deref() == Some("Local");
             for port in spec.ports.as_deref().unwrap_or_default() {
                 let tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
                 let (true, Ok(number)) = (tcp, u16::try_from(port.port)) else {
@@ -150,8 +187,13 @@ impl ServiceTable {
                     let family = Family::of(*address);
                     let of = |node| self.backends((namespace, name), port_name, family, node);
                     let all = of(None);
-                    let backends = if is_local { of(Some(&*self.node)) } else { all.clone() };
+                    let here = || of(Some(&*self.node));
+                    let backends = if is_local { here() } else { all.clone() };
+                    let node_port = port.node_port.and_then(|port| u16::try_from(port).ok());
                     ServicePort {
+                        node_port: node_port
+                            .map(|port| NodePort { port, local: external_local.then(here) }),
+                        affinity,
                         name: format!("{namespace}/{name}{separator}{port_name}"),
                         virtual_address: SocketAddr::new(*address, number),
                         drops: backends.is_empty() && !all.is_empty(),
@@ -203,6 +245,27 @@ impl ServiceTable {
         }
         (if ready.is_empty() { draining } else { ready }).into_iter().collect()
     }
+}
+
+/// In place of a headless Service's addresses: none, of each of its families.
+fn nowhere(spec: &ServiceSpec) -> Vec<IpAddr> {
+    let families = spec.ip_families.iter().flatten();
+    let of = |family: &String| match family.as_str() {
+        "IPv6" => Ipv6Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    families.map(of).collect()
+}
+
+/// The seconds of `sessionAffinity: ClientIP`; three hours if it does not say.
+fn affinity(spec: &ServiceSpec) -> Option<i32> {
+    const THREE_HOURS: i32 = 10_800;
+    let configured = || {
+        let config = spec.session_affinity_config.as_ref()?;
+        config.client_ip.as_ref()?.timeout_seconds
+    };
+    let by_address = spec.session_affinity.as_deref() == Some("ClientIP");
+    by_address.then(|| configured().unwrap_or(THREE_HOURS))
 }
 
 /// Unknown readiness counts as ready (the API's rule).

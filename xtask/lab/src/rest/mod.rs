@@ -59,8 +59,7 @@ async fn phases(
     cluster: &Cluster,
     progress: &Progress,
 ) -> Result<RestResult> {
-    let addresses = args.address_plan().service();
-    let workload = Workload::new(cluster.client.clone(), args.setup, args.replicas, addresses);
+    let workload = Workload::new(cluster.client.clone(), args);
     progress.phase("deploying the workload");
     workload.create().await?;
     workload.completed().await?;

@@ -14,13 +14,15 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::{interval, timeout};
 
-use super::cluster::{Cluster, NAMESPACE};
+use super::cluster::{Cluster, NAMESPACE, POD_LOGS};
+use super::outside::Outside;
 use super::progress::Progress;
-use super::workload::{APPLICATION, SERVICE_PORT};
+use super::workload::{APPLICATION, NODE_PORT, SERVICE_PORT};
 use crate::app::failure::{Line, Summary};
-use crate::cli::RunArgs;
+use crate::cli::{Dial, RunArgs, ServiceTrait};
 use crate::compare::Truth;
 use crate::journal::Event;
+use crate::proxy::endpoints_file;
 
 /// Slack for a client to end after its time is up.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -29,6 +31,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 pub struct Clients {
     api: Client,
     pods: Vec<ClientPod>,
+    outside: Option<Outside>,
     ends_after: Duration,
     /// Every failed request.
     pub truth: Vec<Truth>,
@@ -36,18 +39,27 @@ pub struct Clients {
     pub summaries: BTreeMap<String, Summary>,
 }
 
-struct ClientPod {
-    name: String,
-    node: String,
-    log: PathBuf,
+pub(super) struct ClientPod {
+    /// Its name.
+    pub name: String,
+    /// Its node, or that it is on none.
+    pub node: String,
+    /// Its own record.
+    pub log: PathBuf,
 }
 
 impl Clients {
     /// Starts the clients and waits until both run.
     pub async fn start(cluster: &Cluster, args: &RunArgs, out: &Path) -> Result<Self> {
-        let addresses = args.address_plan().service();
-        let targets = addresses.iter().map(|a| SocketAddr::new(*a, SERVICE_PORT)).collect();
-        Self::start_towards(cluster, args, out, &[(String::new(), targets, APPLICATION)]).await
+        let targets = targets(cluster, args);
+        let outside = if args.outside {
+            Some(Outside::start(cluster, args, out, &targets).await?)
+        } else {
+            None
+        };
+        let pair = [(String::new(), targets, APPLICATION)];
+        let inside = Self::start_towards(cluster, args, out, &pair).await?;
+        Ok(Self { outside, ..inside })
     }
 
     /// Starts a pair of clients for each target: what their names end with, where they send their
@@ -64,17 +76,30 @@ impl Clients {
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
         let mut clients = Vec::new();
         let pairs = targets.iter().flat_map(|(suffix, addresses, application)| {
-            [("client", first, false), ("client-host", last, true)].map(
-                |(name, node, host_network)| {
-                    (format!("{name}{suffix}"), node, host_network, addresses, *application)
-                },
-            )
+            // From a node's own address to a pod of the same node only kubelet's probes go directly.
+            let second = match args.dial {
+                Dial::Endpoints => ("client-last", last, false),
+                Dial::Service | Dial::NodePort => ("client-host", last, true),
+            };
+            [("client", first, false), second].map(|(name, node, host_network)| {
+                (format!("{name}{suffix}"), node, host_network, addresses, *application)
+            })
         });
         for (name, node, host_network, addresses, application) in pairs {
             let log = out.join(format!("{name}.jsonl"));
+            let mut addresses = addresses.clone();
+            if !host_network && args.service.contains(&ServiceTrait::ExternalLocal) {
+                // Towards another node its network plugin would give it that of its own: its answers would
+                // not come back the same way otherwise.
+                addresses.retain(|address| node.addresses.addresses.contains(&address.ip()));
+            }
             let node = node.addresses.name.clone();
             let place = (name.as_str(), node.as_str(), host_network);
-            let pod = client_pod(place, (addresses, application), args, &log)?;
+            let endpoints =
+                (args.dial == Dial::Endpoints).then(|| endpoints_file(&out.join(POD_LOGS), &node));
+            let command =
+                client_command((&addresses, application), args, &log, endpoints.as_deref())?;
+            let pod = client_pod(place, &command);
             pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
                 .await
                 .with_context(|| format!("create the pod {NAMESPACE}/{name}"))?;
@@ -93,6 +118,7 @@ impl Clients {
         Ok(Self {
             api: cluster.client.clone(),
             pods: clients,
+            outside: None,
             ends_after,
             truth: Vec::new(),
             summaries: BTreeMap::new(),
@@ -122,6 +148,9 @@ impl Clients {
                     let phase = pod.as_ref().and_then(|p| p.status.as_ref()?.phase.as_deref());
                     ensure!(phase == Some("Succeeded"), "a client failed: see pods/ for its words");
                 }
+                if let Some(outside) = &self.outside {
+                    timeout(self.ends_after, outside.ended()).await.context("the client outside does not end")??;
+                }
                 Ok(())
             }
             end = shown => end,
@@ -131,7 +160,8 @@ impl Clients {
     /// Requests and failures so far.
     fn so_far(&self) -> Result<(u64, u64)> {
         let mut sum = (0, 0);
-        for client in &self.pods {
+        let outside = self.outside.iter().map(|outside| &outside.client);
+        for client in self.pods.iter().chain(outside) {
             let lines = lines_of(&client.log)?;
             let progress = lines.iter().rev().find_map(|line| match line {
                 Line::Progress { requests, failed } => Some((*requests, *failed)),
@@ -146,7 +176,8 @@ impl Clients {
 
     /// Reads every client's record.
     pub fn read_logs(&mut self) -> Result<()> {
-        for client in &self.pods {
+        let outside = self.outside.iter().map(|outside| &outside.client);
+        for client in self.pods.iter().chain(outside) {
             for line in lines_of(&client.log)? {
                 match line {
                     Line::Failure(failure) => self.truth.push(Truth {
@@ -200,12 +231,25 @@ fn lines_of(path: &Path) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-fn client_pod(
-    (name, node, host_network): (&str, &str, bool),
+/// Where the clients of a run send their requests.
+fn targets(cluster: &Cluster, args: &RunArgs) -> Vec<SocketAddr> {
+    let own =
+        || args.address_plan().service().into_iter().map(|a| SocketAddr::new(a, SERVICE_PORT));
+    let of_nodes = || cluster.nodes.iter().flat_map(|node| &node.addresses.addresses);
+    match args.dial {
+        // Each is resolved to an endpoint of its family.
+        Dial::Service | Dial::Endpoints => own().collect(),
+        Dial::NodePort => of_nodes().map(|a| SocketAddr::new(*a, NODE_PORT)).collect(),
+    }
+}
+
+/// A client's command line.
+pub(super) fn client_command(
     (addresses, application): (&[SocketAddr], &str),
     args: &RunArgs,
     log: &Path,
-) -> Result<Value> {
+    endpoints: Option<&Path>,
+) -> Result<Vec<String>> {
     let log = log.to_str().context("the out directory's path is not UTF-8")?;
     let mut command = vec!["rollrace-lab".to_owned(), "client".to_owned()];
     let mut option = |name: &str, value: &str| {
@@ -223,7 +267,14 @@ fn client_pod(
         option("source-ports", &ports.to_string());
     }
     option("log", log);
-    Ok(json!({
+    if let Some(path) = endpoints {
+        option("endpoints", path.to_str().context("the out directory's path is not UTF-8")?);
+    }
+    Ok(command)
+}
+
+fn client_pod((name, node, host_network): (&str, &str, bool), command: &[String]) -> Value {
+    json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
@@ -237,5 +288,5 @@ fn client_pod(
                 "command": command,
             }],
         },
-    }))
+    })
 }

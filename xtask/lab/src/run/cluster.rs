@@ -25,6 +25,8 @@ use crate::{api, controllers};
 
 /// The namespace of the workload and its clients.
 pub const NAMESPACE: &str = "shop";
+/// Folder of the containers' output, in the out directory.
+pub const POD_LOGS: &str = "pods";
 /// Port of the API server.
 const API_PORT: u16 = 6443;
 /// Port of the agents' own entrance to it.
@@ -69,7 +71,7 @@ struct Watched {
 impl Cluster {
     /// Starts everything but the workload.
     pub async fn start(args: &RunArgs, out: &Path) -> Result<Self> {
-        let logs = out.join("pods");
+        let logs = out.join(POD_LOGS);
         std::fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
         let journal = Journal::create(&out.join("journal.jsonl"))?;
         let plan = args.address_plan();

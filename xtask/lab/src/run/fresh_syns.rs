@@ -28,7 +28,7 @@ impl FreshSynListener {
     pub fn start(node: &ClusterNode, service: IpAddr, out: &Path) -> Result<Self> {
         let name = node.addresses.name.clone();
         let family = Family::of(service).name().to_lowercase();
-        let log = out.join(format!("conntrack-new-{name}-{family}.txt"));
+        let log = out.join(format!("conntrack-new-{name}-{service}.txt"));
         let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let child = node
             .namespace

@@ -6,6 +6,7 @@ mod control_plane;
 mod events;
 mod fresh_syns;
 mod outcome;
+mod outside;
 pub mod progress;
 mod tail;
 pub mod workload;
@@ -104,15 +105,15 @@ async fn experiment(
     progress: &Progress,
 ) -> Result<RunResult> {
     let journal = &cluster.journal;
-    let addresses = args.address_plan().service();
-    let workload =
-        Workload::new(cluster.client.clone(), args.setup, args.replicas, addresses.clone());
+    let addresses =
+        args.redirected(&cluster.nodes.iter().map(|n| &n.addresses).collect::<Vec<_>>());
+    let workload = Workload::new(cluster.client.clone(), args);
     progress.phase("deploying the first revision");
     workload.create().await?;
     workload.completed().await?;
     cluster.backends_reachable(&workload).await?;
 
-    let mut listeners = listeners(cluster, &addresses, out)?;
+    let mut listeners = listen(cluster, &addresses, out)?;
     let mut agents = Vec::new();
     let meter = Meter::start(cluster.api.clone());
     if !args.no_agent {
@@ -130,7 +131,7 @@ async fn experiment(
 
     progress.phase("load");
     // A fault may silence an agent: then there is nobody to ask.
-    let watches_tail = !args.no_agent && fault.is_none();
+    let watches_tail = !args.no_agent && fault.is_none() && !addresses.is_empty();
     let tail = watches_tail
         .then(|| TailWatch::start(&cluster.nodes, &agents, &addresses, out))
         .transpose()?;
@@ -207,10 +208,11 @@ async fn experiment(
     })
 }
 
-/// One for each node and address of the Service.
-fn listeners(cluster: &Cluster, addresses: &[IpAddr], out: &Path) -> Result<Vec<FreshSynListener>> {
-    let of = |node| addresses.iter().map(move |to| FreshSynListener::start(node, *to, out));
-    cluster.nodes.iter().flat_map(of).collect()
+/// Listens on each node for fresh connections to these addresses.
+fn listen(cluster: &Cluster, addresses: &[IpAddr], out: &Path) -> Result<Vec<FreshSynListener>> {
+    let nodes = cluster.nodes.iter();
+    let pairs = nodes.flat_map(|node| addresses.iter().map(move |address| (node, *address)));
+    pairs.map(|(node, address)| FreshSynListener::start(node, address, out)).collect()
 }
 
 /// Everything that the agents have to say once nothing waits for its verdict, and for which of them
@@ -260,6 +262,10 @@ pub async fn start_agents(cluster: &Cluster, args: &RunArgs, out: &Path) -> Resu
         let mut further = vec!["--evict-stale", &args.evict_stale];
         // In its pod the manifest says where.
         let state = out.join(format!("state-{}", node.addresses.name));
+        let ranges = args.address_plan().ranges().join(",");
+        if args.outside {
+            further.extend(["--cluster-cidrs", &ranges]);
+        }
         if args.pod.is_none() {
             further.extend(["--state-dir", state.to_str().context("a path is not UTF-8")?]);
         }

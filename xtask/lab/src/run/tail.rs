@@ -215,7 +215,7 @@ async fn look(nodes: Vec<Node>, mut stopped: oneshot::Receiver<()>) -> Result<Ve
 fn listen(node: &ClusterNode, service: IpAddr, out: &Path) -> Result<(Child, PathBuf)> {
     let name = &node.addresses.name;
     let family = Family::of(service).name().to_lowercase();
-    let log = out.join(format!("conntrack-destroy-{name}-{family}.txt"));
+    let log = out.join(format!("conntrack-destroy-{name}-{service}.txt"));
     let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
     let child = node
         .namespace

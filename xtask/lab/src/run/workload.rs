@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::NAMESPACE;
+use crate::cli::{Dial, RunArgs, ServiceTrait};
 use crate::net::Family;
 use crate::setup::Setup;
 
@@ -22,6 +23,8 @@ use crate::setup::Setup;
 pub const APPLICATION: &str = "api";
 /// The Service's port.
 pub const SERVICE_PORT: u16 = 80;
+/// Its port on every node, where it has one.
+pub const NODE_PORT: u16 = 30_080;
 /// Port that the pods listen on.
 pub const POD_PORT: u16 = 8080;
 /// Where a Deployment and its `ReplicaSets` have their revision.
@@ -39,6 +42,16 @@ pub struct Workload {
     setup: Setup,
     replicas: i32,
     addresses: Vec<IpAddr>,
+    special: Special,
+}
+
+/// What is special about the Service.
+#[derive(Debug, Clone, Default)]
+pub struct Special {
+    /// It has a port on every node.
+    pub node_port: bool,
+    /// The rest.
+    pub traits: Vec<ServiceTrait>,
 }
 
 /// What the rollout really was.
@@ -73,14 +86,18 @@ pub struct RevisionTruth {
 
 impl Workload {
     /// The workload in a setup, behind cluster addresses.
-    pub fn new(client: Client, setup: Setup, replicas: i32, addresses: Vec<IpAddr>) -> Self {
-        Self { client, setup, replicas, addresses }
+    pub fn new(client: Client, args: &RunArgs) -> Self {
+        let special =
+            Special { node_port: args.dial == Dial::NodePort, traits: args.service.clone() };
+        let addresses = args.address_plan().service();
+        Self { client, setup: args.setup, replicas: args.replicas, addresses, special }
     }
 
     /// Creates the Service and the Deployment.
     pub async fn create(&self) -> Result<()> {
         let services: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let service = service(APPLICATION, APPLICATION, &self.addresses);
+        let mut service = service(APPLICATION, APPLICATION, &self.addresses);
+        self.special.apply(&mut service["spec"]);
         services
             .create(&PostParams::default(), &serde_json::from_value(service)?)
             .await
@@ -212,6 +229,26 @@ impl Workload {
 
     fn deployments(&self) -> Api<Deployment> {
         Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+}
+
+impl Special {
+    fn apply(&self, spec: &mut Value) {
+        if self.node_port {
+            spec["type"] = json!("NodePort");
+            spec["ports"][0]["nodePort"] = json!(NODE_PORT);
+        }
+        for special in &self.traits {
+            match special {
+                ServiceTrait::ExternalLocal => spec["externalTrafficPolicy"] = json!("Local"),
+                ServiceTrait::Affinity => spec["sessionAffinity"] = json!("ClientIP"),
+                ServiceTrait::Headless => {
+                    spec["clusterIP"] = json!("None");
+                    spec["clusterIPs"] = json!(["None"]);
+                }
+                ServiceTrait::PublishNotReady => spec["publishNotReadyAddresses"] = json!(true),
+            }
+        }
     }
 }
 

@@ -161,6 +161,12 @@ impl RunResult {
         if findings.tail.is_some() {
             bars_missed.extend(tail.objections(findings.args.evict_stale == "on"));
         }
+        let shown = |class: &&String| comparison.agent.contains_key(*class);
+        let not_shown = findings.args.must_show.iter().filter(|class| !shown(class));
+        let mut doubts = findings.unsettled;
+        doubts.extend(
+            not_shown.map(|class| format!("no {class} was reported: it showed nothing of that")),
+        );
         let truth = &findings.clients.truth;
         let began_after =
             truth.iter().filter(|t| i128::from(t.failure.start) > after.as_nanosecond()).count();
@@ -190,7 +196,7 @@ impl RunResult {
                 .map(|(name, summary)| (name.clone(), json!(summary)))
                 .collect(),
             control_plane: findings.control_plane,
-            doubts: findings.unsettled,
+            doubts,
             fault: findings.fault,
             removals: json!(removals),
         })
