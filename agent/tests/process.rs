@@ -264,9 +264,14 @@ fn a_recording_that_cannot_be_written_is_told_before_anything_runs() {
     });
 }
 
-/// It must be alive, unready for a reason, and gone in time after SIGTERM. What it wrote.
-fn assert_alive_but_not_ready(test: &str) -> String {
+/// It must be alive, unready for a reason, and, once `until` holds, gone in time after SIGTERM. What it wrote.
+fn assert_alive_but_not_ready(test: &str, until: impl Fn() -> bool) -> String {
     let running = Running::start(&mut agent(test, &[]));
+    let end = Instant::now() + patience();
+    while !until() {
+        assert!(Instant::now() < end, "{}", get("/metrics").1);
+        thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(get("/livez").0, 200);
     let (code, reason) = get("/readyz");
     assert_eq!(code, 503);
@@ -329,7 +334,14 @@ fn an_agent_that_was_stopped_for_a_while_says_that_there_is_a_gap() {
 #[test]
 fn an_unreachable_api_server_leaves_it_alive_but_not_ready_until_sigterm_ends_it() {
     in_a_namespace(|| {
-        let told = assert_alive_but_not_ready("unreachable");
+        // First lists are spread over half a second.
+        let has_tried = || {
+            let (_, metrics) = get("/metrics");
+            let name = "rollrace_watch_restarts_total{";
+            let mut lines = metrics.lines().filter(|line| line.starts_with(name));
+            lines.any(|line| line.contains("\"endpointslices\"") && !line.ends_with(" 0"))
+        };
+        let told = assert_alive_but_not_ready("unreachable", has_tried);
         assert!(told.contains("endpointslices") && told.contains("refused"), "{told}");
     });
 }
@@ -338,7 +350,7 @@ fn an_unreachable_api_server_leaves_it_alive_but_not_ready_until_sigterm_ends_it
 fn an_api_server_that_never_answers_does_not_hold_the_end_up() {
     in_a_namespace(|| {
         let _mute = TcpListener::bind("127.0.0.1:6443").expect("listen in the server's place");
-        assert_alive_but_not_ready("mute");
+        assert_alive_but_not_ready("mute", || true);
     });
 }
 

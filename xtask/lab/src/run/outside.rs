@@ -77,8 +77,8 @@ async fn namespace(cluster: &Cluster, args: &RunArgs) -> Result<Namespace> {
     run_tool(ip, &link).await?;
     let mut lines = vec!["link set eth0 up".to_owned()];
     for address in plan.outside() {
-        let line = add_address(address, Family::of(address).host_prefix(), "eth0");
-        lines.push(line.trim_end().to_owned());
+        let addition = add_address(address, Family::of(address).host_prefix(), "eth0");
+        lines.push(addition.trim_end().to_owned());
     }
     for node in &cluster.nodes {
         let node = &node.addresses;
