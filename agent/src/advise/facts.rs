@@ -204,9 +204,9 @@ pub struct ConntrackTable {
     pub entries: u64,
     /// `nf_conntrack_max`; 0: unknown.
     pub limit: u64,
-    /// Packets dropped for want of room, since the node started.
+    /// Packets dropped for want of room, since the node's agent started.
     pub drops: u64,
-    /// Entries that could not be inserted: two packets chose the same tuple, or no port was free.
+    /// Entries that could not be inserted since then: two packets chose the same tuple, or no port was free.
     pub insert_failed: u64,
 }
 

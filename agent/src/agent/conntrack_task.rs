@@ -51,7 +51,7 @@ pub struct ScanReport {
     pub cost: Duration,
     /// Processor time of all.
     pub cost_sum: Duration,
-    /// The table's own counts.
+    /// The table's own counts, since the task's first look.
     pub table: TableCounts,
 }
 
@@ -106,11 +106,14 @@ struct Task {
     out: mpsc::Sender<(Mono, What)>,
     reports: watch::Sender<ScanReport>,
     report: ScanReport,
+    /// The table's own counts when it began.
+    counts_at_begin: TableCounts,
 }
 
 impl Task {
     fn new(out: mpsc::Sender<(Mono, What)>, reports: watch::Sender<ScanReport>) -> Self {
-        Self { table: None, told: None, out, reports, report: ScanReport::default() }
+        let (report, counts_at_begin) = (ScanReport::default(), TableCounts::read());
+        Self { table: None, told: None, out, reports, report, counts_at_begin }
     }
 
     fn run(mut self, inbox: &Receiver<Order>) {
@@ -169,7 +172,7 @@ impl Task {
     }
 
     fn tell(&mut self) {
-        self.report.table = TableCounts::read();
+        self.report.table = TableCounts::read().since(&self.counts_at_begin);
         self.reports.send_replace(self.report.clone());
     }
 

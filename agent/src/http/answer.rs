@@ -135,9 +135,9 @@ pub struct ScanStatus {
     pub table_entries: Option<u64>,
     /// The most that it may hold.
     pub table_limit: Option<u64>,
-    /// Packets dropped for want of room in it, early drops included, since the namespace began.
+    /// Packets dropped for want of room in it, early drops included, since the agent started.
     pub table_drops: Option<u64>,
-    /// Entries that could not be inserted: another had taken the tuple.
+    /// Entries that could not be inserted since then: another had taken the tuple.
     pub insert_failed: Option<u64>,
 }
 

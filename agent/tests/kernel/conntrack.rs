@@ -111,6 +111,31 @@ fn the_tables_own_counts_are_of_the_readers_namespace() {
 }
 
 #[test]
+fn a_syn_that_finds_no_source_port_is_no_drop_for_want_of_room() {
+    let (node, _outside) = bare_node();
+    let link = "link add crowd type veth peer name crowd-end\n\
+                link set crowd arp off up\n\
+                link set crowd-end up\n\
+                route add 203.0.113.0/24 dev crowd\n";
+    node.tool("ip", &["-batch", "-"], link);
+    let one_port = "add table ip crowd\n\
+                    add chain ip crowd out { type nat hook postrouting priority srcnat - 5 ; }\n\
+                    add rule ip crowd out ip daddr 203.0.113.9 tcp dport 9 \
+                    snat to 192.0.2.1:40000\n";
+    node.tool("nft", &["-f", "-"], one_port);
+    let counts = node.run(|| {
+        for _ in 0..3 {
+            let nobody = "203.0.113.9:9".parse().expect("an address");
+            let shortly = std::time::Duration::from_millis(20);
+            std::net::TcpStream::connect_timeout(&nobody, shortly).expect_err("nobody answers");
+        }
+        TableCounts::read()
+    });
+    assert!(counts.insert_failed.is_some_and(|failed| failed >= 2), "{counts:?}");
+    assert_eq!(counts.dropped, Some(0), "{counts:?}");
+}
+
+#[test]
 fn a_syn_on_an_entry_older_than_the_probes_is_stale() {
     for ip in [Ip::V4, Ip::V6] {
         let mut node = Node::new();

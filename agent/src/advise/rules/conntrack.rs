@@ -21,8 +21,8 @@ pub(super) fn table(case: &Case) -> Vec<Finding> {
             }
             if table.drops > 0 {
                 let drops = count_of(table.drops, "packet");
-                finding =
-                    finding.because(format!("{drops} dropped for want of room since it started"));
+                finding = finding
+                    .because(format!("{drops} dropped for want of room since the agent started"));
             }
             found.push(
                 finding.change(
@@ -39,7 +39,7 @@ pub(super) fn table(case: &Case) -> Vec<Finding> {
             found.push(
                 finding
                     .because(format!(
-                        "{} could not be inserted since it started",
+                        "{} could not be inserted since the agent started",
                         count_of(table.insert_failed, "conntrack entry")
                             .replace("entrys", "entries")
                     ))

@@ -234,6 +234,16 @@ impl Agent {
         self.says(EVENTS_WITHIN, written).await
     }
 
+    /// Waits until it tells that its node's conntrack table had no room and no source port; false when
+    /// that takes too long.
+    pub async fn crowded(&self) -> Result<bool> {
+        let told = |status: &Status| {
+            let scan = &status.conntrack_scan;
+            scan.table_drops.unwrap_or(0) > 0 && scan.insert_failed.unwrap_or(0) > 0
+        };
+        self.says(SETTLED_WITHIN, told).await
+    }
+
     async fn says(&self, within: Duration, what: impl Fn(&Status) -> bool) -> Result<bool> {
         let deadline = Instant::now() + within;
         while Instant::now() < deadline {

@@ -30,6 +30,18 @@ pub struct Status {
     /// What became of the Kubernetes Events of rollouts, by result; `open`: still to be written.
     #[serde(default)]
     pub events: BTreeMap<String, u64>,
+    /// The conntrack table.
+    #[serde(default)]
+    pub conntrack_scan: ConntrackScan,
+}
+
+/// What the kernel counts of the node's conntrack table.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ConntrackScan {
+    /// Packets dropped for want of room.
+    pub table_drops: Option<u64>,
+    /// Entries whose tuple was taken.
+    pub insert_failed: Option<u64>,
 }
 
 /// How many of a Service's connections ended so.

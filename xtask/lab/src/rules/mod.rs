@@ -3,10 +3,12 @@
 //!
 //! # Layout
 //! - [`catalogue`]: the applications, and which rule is found in which
+//! - `crowd`: a full conntrack table
 //! - `play`: the rollouts
 //! - here: the command line, and the verdict
 
 mod catalogue;
+mod crowd;
 mod play;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::catalogue::App;
+use super::crowd::crowd;
 use crate::agent::Agent;
 use crate::cli::{Mode, RunArgs};
 use crate::explained::{Asked, Explained};
@@ -91,6 +92,9 @@ async fn on_stage(
         stage.settled(App::Slow.name(), "2", pods(App::Slow)?).await
     };
     load.while_it_lasts(act, progress).await?;
+    let slow = cluster.nodes.iter().zip(&agents).last().context("a node")?;
+    crowd(slow.0).await?;
+    ensure!(slow.1.crowded().await?, "an agent does not tell of a crowded conntrack table");
     explain(&[App::Slow], &agents, &on_call, out, &mut said).await?;
     for mut agent in agents {
         agent.report(out).await?;
@@ -166,7 +170,7 @@ async fn explain(
     said: &mut BTreeMap<App, Explained>,
 ) -> Result<()> {
     for agent in agents {
-        anyhow::ensure!(agent.settled().await?, "an agent still has undecided failures");
+        ensure!(agent.settled().await?, "an agent still has undecided failures");
     }
     for app in apps {
         let asked = Asked { on_call, deployment: app.name() };
