@@ -41,6 +41,7 @@ impl TableCounts {
     }
 
     /// What was counted since `earlier`; entries and limit are as they are now.
+    #[must_use]
     pub fn since(self, earlier: &Self) -> Self {
         let grown = |now: Option<u64>, then: Option<u64>| {
             now.map(|now| now.saturating_sub(then.unwrap_or(0)))
