@@ -354,14 +354,33 @@ fn an_api_server_that_never_answers_does_not_hold_the_end_up() {
     });
 }
 
+/// While it lives the kernel loads no modules.
+struct NoModules {
+    loader: String,
+}
+
+impl NoModules {
+    const LOADER: &str = "/proc/sys/kernel/modprobe";
+
+    fn new() -> Self {
+        let loader = fs::read_to_string(Self::LOADER).expect("read what loads modules");
+        fs::write(Self::LOADER, "/bin/false").expect("let the kernel load no modules");
+        Self { loader }
+    }
+}
+
+impl Drop for NoModules {
+    fn drop(&mut self) {
+        fs::write(Self::LOADER, &self.loader).expect("let the kernel load modules again");
+    }
+}
+
 #[test]
 #[ignore = "needs a machine whose nf_conntrack is a module that is not loaded: cargo xtask vm"]
 fn an_agent_that_was_there_before_conntrack_takes_it_up_when_it_comes() {
-    const MODPROBE: &str = "/proc/sys/kernel/modprobe";
     in_a_namespace(|| {
         // Its own questions to conntrack would make the kernel load the module.
-        let loader = fs::read_to_string(MODPROBE).expect("read what loads modules");
-        fs::write(MODPROBE, "/bin/false").expect("let the kernel load no modules");
+        let no_modules = NoModules::new();
         let mut command = Command::new(BINARY);
         command.args(["agent", "--node-name", "n1", "--listen", "127.0.0.1:9465"]);
         command.args(["--kubeconfig", &file("before-conntrack", KUBECONFIG)]);
@@ -371,9 +390,9 @@ fn an_agent_that_was_there_before_conntrack_takes_it_up_when_it_comes() {
         let before = status();
         assert!(before.contains("\"conntrack\":false"), "{before}");
         assert!(before.contains("{\"feature\":\"conntrack\""), "it says so: {before}");
-        fs::write(MODPROBE, loader).expect("let the kernel load modules again");
-        let loaded = Command::new("modprobe").arg("nf_conntrack").status().expect("run modprobe");
-        assert!(loaded.success());
+        drop(no_modules);
+        let modprobe = Command::new("modprobe").arg("nf_conntrack").status().expect("run modprobe");
+        assert!(modprobe.success());
         let end = Instant::now() + patience();
         while !status().contains("\"conntrack\":true") {
             assert!(Instant::now() < end, "it does not take conntrack up: {}", status());

@@ -251,10 +251,10 @@ async fn a_thousand_rollouts_at_once_are_followed_as_far_as_there_is_room_and_no
         node.refuse(number);
     }
     let room = u64::try_from(MANY - 64).unwrap();
-    let stats = node.agent.stats.clone();
+    let cluster = node.agent.stats.clone();
     // Look-ups are rationed: on a busy machine the last are answered when all verdicts have been given.
     let are_counted =
-        |state: &State| state.follow_refused() + stats.snapshot().follow_refused >= room;
+        |state: &State| state.follow_refused() + cluster.snapshot().follow_refused >= room;
     let asked = Instant::now();
     let is_done = |state: &State| state.undecided_failures() == 0 && are_counted(state);
     node.run(is_done, Duration::from_secs(60)).await;

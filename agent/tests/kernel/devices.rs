@@ -83,7 +83,9 @@ fn node_with(way: Way, ip: Ip, pods: &[u8]) -> Node {
         node.outside.await_link("way0");
     }
     if ip == Ip::V6 {
-        pods.iter().for_each(|pod| node.outside.await_v6(ip.remote_pod(*pod)));
+        for pod in &pods {
+            node.outside.await_v6(ip.remote_pod(*pod));
+        }
     }
     node
 }
