@@ -83,7 +83,7 @@ fn node_with(way: Way, ip: Ip, pods: &[u8]) -> Node {
         node.outside.await_link("way0");
     }
     if ip == Ip::V6 {
-        for pod in &pods {
+        for pod in pods {
             node.outside.await_v6(ip.remote_pod(*pod));
         }
     }
