@@ -350,8 +350,8 @@ fn untracked_ends(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, seq: u32, v6: boo
 }
 
 /// A RST that answered no SYN. If it is the client's it answers something itself: the SYN+ACK of a half-open
-/// probe by the node, which no device and no socket showed. In a frame of its own, as above.
-#[inline(never)]
+/// probe by the node, which no device and no socket showed.
+#[inline(always)]
 pub fn client_reset(skb: &Skb, scratch: &mut Scratch, tcp: &Tcp, v6: bool) -> Option<()> {
     let Scratch { headers, entry: window, tuple, .. } = scratch;
     let nfct = skb.nfct();
