@@ -22,6 +22,26 @@ use crate::net::LabNumber;
 /// Exit code when something needed is not there, from sysexits.h.
 const UNAVAILABLE: u8 = 69;
 
+/// Options of every command that plays one lab.
+#[derive(Debug, Clone, clap::Args)]
+pub struct LabArgs {
+    /// Print the result as one JSON object, as the last line
+    #[arg(long)]
+    pub json: bool,
+    /// Directory for logs and results [default: a fresh one under target/lab]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The rollrace binary [default: the `rollrace` beside this one]
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<PathBuf>,
+    /// This process is already the first one of the lab's own namespaces
+    #[arg(long, hide = true)]
+    pub inside: bool,
+    /// Which addresses to use: no two labs that run at the same time have the same
+    #[arg(long = "lab-number", hide = true, default_value_t = 0)]
+    pub number: u8,
+}
+
 /// What the outside process has to know of a lab before it starts it.
 #[derive(Debug)]
 pub struct Outside<'a> {

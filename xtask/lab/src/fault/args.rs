@@ -1,12 +1,11 @@
 //! The command line of `fault`.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use clap::Args;
 
 use super::catalogue::{Dials, Fault};
 use crate::cli::{ProxyMode, RunArgs};
+use crate::isolate::LabArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,21 +36,9 @@ pub struct FaultArgs {
     /// What the proxies program
     #[arg(long, value_enum, default_value_t = ProxyMode::Iptables)]
     pub proxy: ProxyMode,
-    /// Print the result as one JSON object, as the last line
-    #[arg(long)]
-    pub json: bool,
-    /// Directory for logs and results [default: a fresh one under target/lab]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// The rollrace binary [default: the `rollrace` beside this one]
-    #[arg(long, value_name = "PATH")]
-    pub agent: Option<PathBuf>,
-    /// This process is already the first one of the lab's own namespaces
-    #[arg(long, hide = true)]
-    pub inside: bool,
-    /// Which addresses to use: no two labs that run at the same time have the same
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub lab_number: u8,
+    /// Where it is played, and with what.
+    #[command(flatten)]
+    pub lab: LabArgs,
 }
 
 impl FaultArgs {
@@ -70,9 +57,9 @@ impl FaultArgs {
             ("mode", "fresh".to_owned()),
             ("seconds", dials.load.to_string()),
             ("proxy", self.proxy.name().to_owned()),
-            ("lab-number", self.lab_number.to_string()),
+            ("lab-number", self.lab.number.to_string()),
         ];
-        let args = RunArgs::of_options(&options, self.agent.as_deref())?;
-        Ok(RunArgs { out: self.out.clone(), ..args })
+        let args = RunArgs::of_options(&options, self.lab.agent.as_deref())?;
+        Ok(RunArgs { out: self.lab.out.clone(), ..args })
     }
 }

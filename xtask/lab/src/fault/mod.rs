@@ -34,13 +34,13 @@ pub fn outside(args: &FaultArgs) -> Result<ExitCode> {
         }
     };
     let agent = Some(args.run_args()?.agent_binary()?);
-    isolate::run(&Outside { name: fault.name(), out: args.out.as_deref(), agent })
+    isolate::run(&Outside { name: fault.name(), out: args.lab.out.as_deref(), agent })
 }
 
 /// Runs the lab as the first process of its own namespaces.
 pub fn inside(args: &FaultArgs) -> Result<ExitCode> {
     let (fault, dials) = args.fault()?;
     let mut run_args = args.run_args()?;
-    run_args.json = args.json;
+    run_args.json = args.lab.json;
     run::inside(&run_args, Some(&Plan { fault, dials }))
 }

@@ -1,11 +1,10 @@
 //! The command line of `rest`.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Args;
 
 use crate::cli::RunArgs;
+use crate::isolate::LabArgs;
 
 const EXAMPLES: &str = "\
 Example:
@@ -25,21 +24,9 @@ pub struct RestArgs {
     /// Threads of each of the two clients in the phase with traffic, each with 20 requests a second
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub threads: usize,
-    /// Print the result as one JSON object, as the last line
-    #[arg(long)]
-    pub json: bool,
-    /// Directory for logs and results [default: a fresh one under target/lab]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// The rollrace binary [default: the `rollrace` beside this one]
-    #[arg(long, value_name = "PATH")]
-    pub agent: Option<PathBuf>,
-    /// This process is already the first one of the lab's own namespaces
-    #[arg(long, hide = true)]
-    pub inside: bool,
-    /// Which addresses to use: no two labs that run at the same time have the same
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub lab_number: u8,
+    /// Where it is played, and with what.
+    #[command(flatten)]
+    pub lab: LabArgs,
 }
 
 impl RestArgs {
@@ -50,8 +37,8 @@ impl RestArgs {
             ("mode", "fresh".to_owned()),
             ("seconds", self.seconds.to_string()),
             ("threads", self.threads.to_string()),
-            ("lab-number", self.lab_number.to_string()),
+            ("lab-number", self.lab.number.to_string()),
         ];
-        RunArgs::of_options(&options, self.agent.as_deref())
+        RunArgs::of_options(&options, self.lab.agent.as_deref())
     }
 }

@@ -24,17 +24,17 @@ use crate::run::workload::Workload;
 /// Starts it in namespaces of its own.
 pub fn outside(args: &RestArgs) -> Result<ExitCode> {
     let agent = Some(args.run_args()?.agent_binary()?);
-    isolate::run(&Outside { name: "rest", out: args.out.as_deref(), agent })
+    isolate::run(&Outside { name: "rest", out: args.lab.out.as_deref(), agent })
 }
 
 /// Measures, as the first process of the lab's own namespaces.
 pub fn inside(args: &RestArgs) -> Result<ExitCode> {
-    let out = args.out.clone().context("`--inside` needs `--out`")?;
+    let out = args.lab.out.clone().context("`--inside` needs `--out`")?;
     let result = isolate::play(&out, measure(&args.run_args()?, &out))?;
     let json = serde_json::to_string(&result).context("encode the result")?;
     let path = out.join("result.json");
     std::fs::write(&path, &json).with_context(|| format!("write {}", path.display()))?;
-    if args.json {
+    if args.lab.json {
         println!("{json}");
     } else {
         print!("{}", result.text(&out));

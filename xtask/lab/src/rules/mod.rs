@@ -12,7 +12,6 @@ mod crowd;
 mod play;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -23,7 +22,7 @@ use serde_json::json;
 use self::catalogue::{App, CELLS, RuleCell};
 use crate::cli::{Mode, RunArgs};
 use crate::explained::Explained;
-use crate::isolate::{self, Outside};
+use crate::isolate::{self, LabArgs, Outside};
 use crate::setup::Setup;
 
 /// So late a proxy programs a change: longer than the shortest preStop, and shorter than the good ones.
@@ -41,21 +40,9 @@ Exit code: 0 only if each rule is found in its application and not in the one th
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RulesArgs {
-    /// Print the outcome as one JSON object, as the last line
-    #[arg(long)]
-    pub json: bool,
-    /// Directory for logs and results [default: a fresh one under target/lab]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// The rollrace binary [default: the `rollrace` beside this one]
-    #[arg(long, value_name = "PATH")]
-    pub agent: Option<PathBuf>,
-    /// This process is already the first one of the lab's own namespaces
-    #[arg(long, hide = true)]
-    pub inside: bool,
-    /// Which addresses to use
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub lab_number: u8,
+    /// Where it is played, and with what.
+    #[command(flatten)]
+    pub lab: LabArgs,
 }
 
 impl RulesArgs {
@@ -66,21 +53,21 @@ impl RulesArgs {
             ("mode", Mode::Fresh.name().to_owned()),
             ("seconds", play::LOAD_SECONDS.to_string()),
             ("proxy-program-delay", PROGRAM_DELAY_MS.to_string()),
-            ("lab-number", self.lab_number.to_string()),
+            ("lab-number", self.lab.number.to_string()),
         ];
-        RunArgs::of_options(&options, self.agent.as_deref())
+        RunArgs::of_options(&options, self.lab.agent.as_deref())
     }
 }
 
 /// Starts the lab in namespaces of its own.
 pub fn outside(args: &RulesArgs) -> Result<ExitCode> {
     let agent = Some(args.run_args()?.agent_binary()?);
-    isolate::run(&Outside { name: "rules", out: args.out.as_deref(), agent })
+    isolate::run(&Outside { name: "rules", out: args.lab.out.as_deref(), agent })
 }
 
 /// Plays it, as the first process of the lab's own namespaces.
 pub fn inside(args: &RulesArgs) -> Result<ExitCode> {
-    let out = args.out.clone().context("`--inside` needs `--out`")?;
+    let out = args.lab.out.clone().context("`--inside` needs `--out`")?;
     let said = isolate::play(&out, play::play(&args.run_args()?, &out))?;
     let objections: Vec<String> = CELLS.iter().filter_map(|cell| objection(cell, &said)).collect();
     let by_name: BTreeMap<&str, &Explained> =
@@ -88,7 +75,7 @@ pub fn inside(args: &RulesArgs) -> Result<ExitCode> {
     let json = json!({"explained": by_name, "objections": objections}).to_string();
     let path = out.join("result.json");
     std::fs::write(&path, &json).with_context(|| format!("write {}", path.display()))?;
-    if args.json {
+    if args.lab.json {
         println!("{json}");
     } else {
         println!("{}", table(&said));

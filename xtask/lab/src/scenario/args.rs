@@ -1,12 +1,11 @@
 //! The command line of `scenario`.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use clap::Args;
 
 use super::catalogue::Scenario;
 use crate::cli::{ProxyMode, RunArgs};
+use crate::isolate::LabArgs;
 use crate::net::IpFamily;
 
 const EXAMPLES: &str = "\
@@ -43,21 +42,9 @@ pub struct ScenarioArgs {
     /// The addresses of nodes, pods and Services
     #[arg(long, value_enum, default_value_t = IpFamily::Ipv4)]
     pub ip_family: IpFamily,
-    /// Print the result as one JSON object, as the last line
-    #[arg(long)]
-    pub json: bool,
-    /// Directory for logs and results [default: a fresh one under target/lab]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// The rollrace binary [default: the `rollrace` beside this one]
-    #[arg(long, value_name = "PATH")]
-    pub agent: Option<PathBuf>,
-    /// This process is already the first one of the lab's own namespaces
-    #[arg(long, hide = true)]
-    pub inside: bool,
-    /// Which addresses to use: no two labs that run at the same time have the same
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub lab_number: u8,
+    /// Where it is played, and with what.
+    #[command(flatten)]
+    pub lab: LabArgs,
 }
 
 impl ScenarioArgs {
@@ -75,9 +62,9 @@ impl ScenarioArgs {
             ("proxy-watch-delay", self.proxy_watch_delay.to_string()),
             ("ip-family", self.ip_family.name().to_owned()),
             ("proxy", self.proxy.name().to_owned()),
-            ("lab-number", self.lab_number.to_string()),
+            ("lab-number", self.lab.number.to_string()),
         ];
         options.extend(dials.source_ports.map(|ports| ("source-ports", ports.to_string())));
-        RunArgs::of_options(&options, self.agent.as_deref())
+        RunArgs::of_options(&options, self.lab.agent.as_deref())
     }
 }

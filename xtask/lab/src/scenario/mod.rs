@@ -42,16 +42,16 @@ pub fn outside(args: &ScenarioArgs) -> Result<ExitCode> {
         }
     };
     let agent = Some(args.run_args()?.agent_binary()?);
-    isolate::run(&Outside { name: scenario.name(), out: args.out.as_deref(), agent })
+    isolate::run(&Outside { name: scenario.name(), out: args.lab.out.as_deref(), agent })
 }
 
 /// Plays a scenario as the first process of the lab's own namespaces.
 pub fn inside(args: &ScenarioArgs) -> Result<ExitCode> {
-    let out = args.out.clone().context("`--inside` needs `--out`")?;
+    let out = args.lab.out.clone().context("`--inside` needs `--out`")?;
     let scenario = args.name.context("`--inside` needs a scenario")?;
     let result = isolate::play(&out, play::play(scenario, &args.run_args()?, &out))?;
     result.write(&out)?;
-    if args.json {
+    if args.lab.json {
         println!("{}", result.json_line()?);
     } else {
         print!("{}", result.text(&out));

@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::cli::RunArgs;
+use crate::isolate::LabArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,21 +27,9 @@ pub struct SoakArgs {
     /// How long the traffic goes on before the rollout, in seconds
     #[arg(long, value_name = "N", default_value_t = 300)]
     pub seconds: u64,
-    /// Print the result as one JSON object, as the last line
-    #[arg(long)]
-    pub json: bool,
-    /// Directory for logs and results [default: a fresh one under target/lab]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// The rollrace binary [default: the `rollrace` beside this one]
-    #[arg(long, value_name = "PATH")]
-    pub agent: Option<PathBuf>,
-    /// This process is already the first one of the lab's own namespaces
-    #[arg(long, hide = true)]
-    pub inside: bool,
-    /// Which addresses to use: no two labs that run at the same time have the same
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub lab_number: u8,
+    /// Where it is played, and with what.
+    #[command(flatten)]
+    pub lab: LabArgs,
 }
 
 impl SoakArgs {
@@ -50,9 +39,9 @@ impl SoakArgs {
             ("setup", "prestop-drain".to_owned()),
             ("mode", "keepalive".to_owned()),
             ("seconds", self.seconds.to_string()),
-            ("lab-number", self.lab_number.to_string()),
+            ("lab-number", self.lab.number.to_string()),
         ];
-        RunArgs::of_options(&options, self.agent.as_deref())
+        RunArgs::of_options(&options, self.lab.agent.as_deref())
     }
 }
 

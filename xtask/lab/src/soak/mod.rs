@@ -47,13 +47,13 @@ const AFTER: Duration = Duration::from_secs(15);
 /// Starts it in namespaces of its own.
 pub fn outside(args: &SoakArgs) -> Result<ExitCode> {
     let agent = Some(args.run_args()?.agent_binary()?);
-    isolate::run(&Outside { name: "soak", out: args.out.as_deref(), agent })
+    isolate::run(&Outside { name: "soak", out: args.lab.out.as_deref(), agent })
 }
 
 /// Soaks, as the first process of the lab's own namespaces.
 pub fn inside(args: &SoakArgs) -> Result<ExitCode> {
     isolate::complete()?;
-    let out = args.out.clone().context("`--inside` needs `--out`")?;
+    let out = args.lab.out.clone().context("`--inside` needs `--out`")?;
     crate::run::log_to(&out.join("lab.log"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -62,7 +62,7 @@ pub fn inside(args: &SoakArgs) -> Result<ExitCode> {
         .context("start the lab's runtime")?;
     let result = runtime.block_on(soak(&args.run_args()?, &out))?;
     result.write(&out)?;
-    if args.json {
+    if args.lab.json {
         println!("{}", result.json_line()?);
     } else {
         print!("{}", result.text(&out));
